@@ -1,18 +1,23 @@
-"""damage: checkpoints, runs, corpora and pages are damaged at random, and command lines are made up; who notices?
+"""damage: checkpoints, runs, corpora, folders and pages are damaged at random, and command lines are made up.
+
+Who notices?
 
     python bench/damage.py [--quick] [--seed N] [--part NAME [--only N]] [--tries PART=N] [--out FILE]
 
 | part          | what is tried                                                                                  |
 |---------------|------------------------------------------------------------------------------------------------|
 | runs          | one mutation of a finished or an unfinished run, read by train, --audit, export, report, ...   |
+| links         | a folder or a file of a run, moved away and linked to: nothing may change where the link leads |
 | corpora       | one of a corpus, or of tokens that others have written, read by data ... and by training       |
+| folders       | hostile or damaged tokenizers, chat templates and tasks, read by data chat, generate, evaluate |
 | pages         | hostile strings in the records of a run, and the HTML page that is written from them           |
 | command-lines | a command line made up from surefoot's own commands and options, with good and hostile values  |
 | checkpoints   | one damaged file of a checkpoint, as surefoot and three others load it                         |
 
 A mutation flips a bit, cuts a file, makes a hole in it, removes it, or puts a directory, a link, a FIFO, a device, a
 sparse file or a pickle with a payload in its place; in JSON it changes types, fields, keys, numbers and strings; in a
-log, rows; and it forges what is hashed, with hashes that are right. See `damaged/mutations.py`, `damaged/runs.py`.
+log, rows; and it forges what is hashed, with hashes that are right, among it pickles that take all memory or time. See
+`damaged/mutations.py`, `damaged/runs.py`, `damaged/folders.py`.
 
 A try is read by one command that reads the damaged file, drawn at random; without `--quick`, by every one of them. In
 the last line, over all parts:
@@ -47,6 +52,8 @@ from damaged.asking import Place
 from damaged.checkpoints import damage_checkpoints, peer_table
 from damaged.command_lines import CommandLines
 from damaged.corpora import Corpora
+from damaged.folders import Folders
+from damaged.links import Links
 from damaged.pages import Pages
 from damaged.runs import Runs
 from damaged.trying import BAD, Part, Toll, failure_lines, try_all
@@ -54,15 +61,26 @@ from record import write_record
 
 import surefoot
 
-TRIES = {"runs": 500, "corpora": 250, "pages": 100, "command-lines": 1000, "checkpoints": 500}
-QUICK = {"runs": 25, "corpora": 10, "pages": 3, "command-lines": 20, "checkpoints": 40}
+TRIES = {
+    "runs": 500,
+    "links": 100,
+    "corpora": 250,
+    "folders": 250,
+    "pages": 100,
+    "command-lines": 1000,
+    "checkpoints": 500,
+}
+QUICK = {"runs": 25, "links": 10, "corpora": 10, "folders": 10, "pages": 3, "command-lines": 20, "checkpoints": 40}
 SECONDS = 60.0
 """A command that takes longer hangs. The slowest that does not takes 10 s where others share the machine."""
 LOADED = (
     "torch._dynamo", "torch.export", "torch.distributed.checkpoint", "surefoot.cli.main", "surefoot.ways.train",
-    "surefoot.ways.export", "surefoot.ways.audit", "surefoot.ways.plan", "surefoot.ways.profile", "surefoot.ways.check",
-    "surefoot.watch", "surefoot.fit.search", "surefoot.reports.page", "surefoot.reports.gather",
-    "surefoot.data.inspect", "surefoot.recipes.gpt", "pydantic", "networkx", "plotly.offline",
+    "surefoot.ways.export", "surefoot.debug.runs.audit", "surefoot.ways.plan", "surefoot.ways.profile",
+    "surefoot.ways.check", "surefoot.watch", "surefoot.planning.fit.search", "surefoot.reports.page",
+    "surefoot.reports.gather",
+    "surefoot.data.inspect", "surefoot.recipes.gpt", "surefoot.exports.evaluate", "surefoot.exports.generate",
+    "surefoot.finetuning.chat_corpus", "transformers.models.llama.modeling_llama", "transformers.generation", "lm_eval",
+    "pydantic", "networkx", "plotly.offline",
 )  # fmt: skip
 """What children would load one by one. Loading alone computes nothing."""
 
@@ -121,11 +139,16 @@ def _tries(arguments: argparse.Namespace) -> dict[str, int]:
 
 def _tolls(place: Place, tries: dict[str, int], seed: int, *, every: bool, only: int | None) -> list[Toll]:
     """The tries of every part whose commands run in children; a part without tries is not even built."""
-    runs = Runs(place, SECONDS) if tries["runs"] or tries["pages"] or tries["command-lines"] else None
+    needed = any(tries[name] for name in ("runs", "links", "pages", "command-lines"))
+    runs = Runs(place, SECONDS) if needed else None
     parts: list[Part] = [runs] if runs and tries["runs"] else []
+    if runs and tries["links"]:
+        parts.append(Links(runs))
     if tries["corpora"] or tries["command-lines"]:
         corpora = Corpora(place, SECONDS)
         parts += [corpora] if tries["corpora"] else []
+    if tries["folders"]:
+        parts.append(Folders(place, SECONDS))
     if runs and tries["command-lines"]:
         parts.append(CommandLines(place, SECONDS, runs))
     tolls = [try_all(part, tries[part.name], seed, every=every, only=only) for part in parts]

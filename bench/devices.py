@@ -3,18 +3,22 @@
     python bench/devices.py
 
 A record is what `surefoot validate` writes as validation.json. To add one, copy it into bench/devices under a name that
-says which device it is.
+says which device it is. What `surefoot validate --share FILE` writes goes into bench/devices/shared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from surefoot.records.validation import MEMORY, SECONDS, Validation, read_validation
+from surefoot.records.codec import read_record
+from surefoot.records.validation import MEMORY, SECONDS, Shared, SharedRow, Sides, Validation, read_validation
 from surefoot.reports.validation import cells, machine_text, percent
+from surefoot.units import amount_text
 
 RECORDS = Path(__file__).parent / "devices"
+SHARED = RECORDS / "shared"
 PAGE = Path(__file__).parent.parent / "docs" / "measured" / "devices.md"
 INTRODUCTION = """\
 # Devices
@@ -40,7 +44,32 @@ def page() -> str:
         )
     for found in records.values():
         lines += _device(found)
+    lines += _shared([read_record(Shared, file) for file in sorted(SHARED.glob("*.json"))])
     return "\n".join(lines) + "\n"
+
+
+def _shared(records: Sequence[Shared]) -> Iterator[str]:
+    """One row for each recipe of each record that somebody shared."""
+    yield from ("", "## Shared by others", "")
+    yield "Sent in with `surefoot validate --share FILE`; each row is a recipe on somebody's device, as it was sent."
+    yield ""
+    yield from _row(("device", "torch", "date", "preflight", "recipe", "peak memory", "measured", "step", "measured"))
+    yield from _row(["---", "---", "---", "---", "---", *["---:"] * 4])
+    for each in records:
+        states = Counter(part.status for part in each.preflight)
+        about = (f"{each.count} x {each.device}", each.versions.get("torch", "?"), each.date)
+        parts = ", ".join(f"{count} {status}" for status, count in states.items())
+        for row in each.cases:
+            sides = (_sides(row, "memory_bytes", "bytes"), _sides(row, "step_seconds", "seconds"))
+            yield from _row((*about, parts, f"`{row.name}`", *sides[0], *sides[1]))
+    if not records:
+        yield from ("", "None so far.")
+
+
+def _sides(row: SharedRow, name: str, unit: str) -> tuple[str, str]:
+    sides = row.amounts.get(name, Sides(None, None))
+    planned, measured = ("-" if side is None else amount_text(side, unit) for side in (sides.planned, sides.measured))
+    return planned, measured
 
 
 def _device(found: Validation) -> Iterator[str]:

@@ -411,7 +411,7 @@ def write_page(file: Path, found: dict[str, Any]) -> None:
         "- llama-cpp-python has no built package for Linux: it was still building from source after 28 minutes, on 2 "
         "cores under load. xllamacpp brings llama.cpp built, and runs the column `gguf`.",
         "- ExecuTorch replaces antlr4 by an older version, so the column `pte` needs an environment of its own; this "
-        "bench measures it where `surefoot[executorch]` is installed.",
+        "bench measures it where `executorch` is installed.",
     ]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

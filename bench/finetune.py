@@ -35,8 +35,8 @@ from record import write_record
 import surefoot
 from surefoot import Run, load_recipe
 from surefoot.data.tokenize import tokenize
-from surefoot.ways.merge import merge
-from surefoot.ways.reference import reference
+from surefoot.exports.merge import merge
+from surefoot.training.reference import reference
 
 CONTEXT, BATCH = 128, 16
 METHODS = ("full", "lora", "dora", "qlora", "frozen")

@@ -36,7 +36,7 @@ from torch._inductor.scheduler import ExternKernelSchedulerNode, NopKernelSchedu
 from torch._inductor.virtualized import V
 
 import surefoot
-from surefoot.planning.trace import Tracing
+from surefoot.planning.fake_step import Tracing
 
 # ------------------------------------------------------------------------------------------- models
 

@@ -384,7 +384,8 @@ def kill_recipes(arguments: argparse.Namespace) -> None:
         print(f"WRONG {what}")
     if arguments.out:
         write_record(arguments.out, {"kills": killed, "wrong": wrong, "seconds": time.time() - began})
-    print(f"RESULT kills={killed} wrong={len(wrong)}")
+    orphans = sum(recipe_kills.LIVED_ON in what for what in wrong)
+    print(f"RESULT kills={killed} wrong={len(wrong) - orphans} orphans={orphans}")
 
 
 def kill_and_wipe(arguments: argparse.Namespace) -> None:
@@ -408,14 +409,15 @@ def kill_ranks(arguments: argparse.Namespace) -> None:
     import rank_kills
 
     began, most = time.time(), 5 if arguments.quick else arguments.kills or 100
-    killed, wrong = rank_kills.main(most, arguments.minutes, arguments.seed)
+    killed, named, wrong = rank_kills.main(most, arguments.minutes, arguments.seed)
     for what in wrong:
         print(f"WRONG {what}")
     if arguments.out:
         layouts = list(rank_kills.LAYOUTS)
-        record = {"kills": killed, "wrong": wrong, "seconds": time.time() - began, "layouts": layouts}
+        seconds = time.time() - began
+        record = {"kills": killed, "named": named, "wrong": wrong, "seconds": seconds, "layouts": layouts}
         write_record(arguments.out, record)
-    print(f"RESULT kills={killed} wrong={len(wrong)}")
+    print(f"RESULT kills={killed} wrong={len(wrong)} named={named}")
 
 
 if __name__ == "__main__":

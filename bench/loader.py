@@ -44,7 +44,7 @@ from surefoot.records.manifest import Manifest
 
 TOKENS = 90_000_000
 SECONDS = 0.5
-PEERS_HOME = Path(tempfile.gettempdir()) / "surefoot-loader-peers"
+PEERS_HOME = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "surefoot" / "loader-peers"
 
 
 def surefoot(folder: Path, context: int, size: int, *, verify: bool) -> Iterator[Batch]:

@@ -39,7 +39,7 @@ from record import write_record
 CORPUS = Path(__file__).parent.parent / "corpus" / "loud"
 MARK = "  #!"
 _BLOCK = re.compile(r"^Explained.*?(?=^(?:Your code raised|It was raised))", re.MULTILINE | re.DOTALL)
-_STOPPED = re.compile(r"^NonFinite: .*", re.MULTILINE | re.DOTALL)
+_STOPPED = re.compile(r"^error: the (?:loss|gradients) of step .*", re.MULTILINE | re.DOTALL)
 _STOOD = re.compile(r"\A.*^\W*process\W+who\W.*", re.MULTILINE | re.DOTALL)
 _LINES = re.compile(r"(?:\.py:|\blines? )(\d+)")
 _LIMIT = re.compile(r"^# memory limit: (\S+)$", re.MULTILINE)

@@ -119,7 +119,7 @@ def main() -> None:
     names = [each.__name__ for each in MODELS if asked.only in each.__name__]
     if asked.quick:
         names = random.sample(names, min(3, len(names)))
-    forks = Forks(sys.executable, [*ALWAYS, "surefoot.ways.train", "surefoot.fit.search"], raising=False)
+    forks = Forks(sys.executable, [*ALWAYS, "surefoot.ways.train", "surefoot.planning.fit.search"], raising=False)
     with tempfile.TemporaryDirectory() as folder, closing(forks):
         rows = [measured(name, Path(folder) / name, forks) for name in names]
     if asked.out is not None:

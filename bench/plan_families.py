@@ -1,36 +1,54 @@
 """plan_families: how many kinds of models and training steps `surefoot.plan` can plan, and how exactly.
 
     python bench/plan_families.py [--quick] [--held-out] [--only a,b | --slice I/N] [--out FILE] [--append]
+    python bench/plan_families.py --families tuning|held_out|all [--quick] [--twice] [--out FILE]
     python bench/plan_families.py --explain CASE
     python bench/plan_families.py --list
 
 Cases: every family of transformers that has a loss and builds small from its config class (`families_transformers.py`),
 families of vision models (`families_vision.py`), shapes of training steps (`families_steps.py`), and methods of
 fine-tuning (`families_finetune.py`). `--held-out` takes the other tasks of each family of transformers instead.
-`--quick` draws 12 at random, anew every day.
+`--quick` draws cases at random, anew every day, and begins none after its time is up.
 
-Each case has a process of its own, with one thread and a time limit. It takes three real steps under the counting
-allocator, and then makes the plan from a recipe that is built anew. What is compared is the peak of a steady step.
+`--families` takes recipes from the shapes of real projects (`families.py`) instead: twenty families, ten to tune the
+planner on and ten held out. `--only` adds to it: `--families tuning --only odes`.
 
-| planned    | of the cases whose real step runs, the share that has a plan                                            |
-| within     | of the planned ones, the share whose plan is within 0.1% of the allocator's peak; of fine-tuning, within|
-|            | 0.02%, with 4-bit layers within 0.5%                                                                    |
-| silent     | plans that are further off, without an assumption that says that something is not validated             |
-| traceback  | plans that end in anything but an error of surefoot, which names the reason in one line                 |
+Each case has a process of its own, with one thread and a limit of seconds of the processor. It takes three real steps
+under the counting allocator, or as many as its family asks for, and then makes the plan from a recipe that is built
+anew. What is compared is the first step, and the highest peak of all later ones: a plan that knows only the second step
+is too low if the fifth takes more.
 
-A case whose real step fails, or takes too long, shows nothing about the plan. It is listed and not counted.
+| planned        | of the cases whose real steps run, the share that has a plan                                        |
+| within_0_1pct  | of the planned ones, the share whose plan of a later step is within 0.1% of the allocator's highest |
+|                | peak; of fine-tuning, within 0.02%, with 4-bit layers within 0.5%                                   |
+| silent         | plans that are further off, without an assumption that says that something is not validated         |
+| silent_too_low | plans that are too low by more than 0.1%, in the first step or in a later one, and do not say so    |
+| tracebacks     | plans that end in anything but an error of surefoot, which names the reason in one line             |
+| dies, times_out| cases without a plan: an error of any kind, and the time limit                                      |
+| off_said, off_silent, too_low | plans that are off: said; silently; and, of both, those that are too low             |
+
+A case whose real step fails, takes too long, or has a loss that is not finite, shows nothing about the plan. It is
+listed and not counted.
+
+`--twice` plans each case three times and compares every byte of the plans: in a new process, once more in that process,
+and in another one whose clock runs 20 times as fast, as on a machine that is slow.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import math
 import multiprocessing
 import os
 import random
+import resource
+import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,28 +59,39 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 
+import families
 import families_finetune
 import families_steps
 import families_transformers
 import families_vision
 import torch
-from plan_memory import LOOKS, compare_calls, fake_calls, percent, real_calls
+from plan_memory import LOOKS, STEPS, compare_calls, fake_calls, percent, real_calls
 from record import write_record
 
 from surefoot import Recipe
+from surefoot.data.batches import batches_of
 from surefoot.errors import SurefootError
+from surefoot.meters import allocator
+from surefoot.step import Step
+from surefoot.world.world import World
 
-LIMIT_SECONDS = 100
-QUICK = 12
+LIMIT_SECONDS, LIMIT_TIMES = 60, 10
+"""Of the processor for each look; and how many times as long the clock may take, if the machine has other work."""
+QUICK, QUICK_SECONDS = 12, 40
+SLOWER = 20
 WITHIN_PCT = 0.1
 SAID = "not validated"
 """What an assumption says of memory that is only estimated."""
+TIMED_OUT = f"took over {LIMIT_SECONDS} s of the processor"
+VERDICTS = ("within", "said", "silent miss", "no plan", "traceback", "timed out")
 
 
 # ------------------------------------------------------------------------------------------- cases
 
 
-def case_names(*, held_out: bool = False) -> list[str]:
+def case_names(*, held_out: bool = False, side: str | None = None) -> list[str]:
+    if side:
+        return families.case_names(side)
     if held_out:
         return families_transformers.case_names(held_out=True)
     steps = [f"step/{name}" for name in families_steps.STEPS]
@@ -72,6 +101,9 @@ def case_names(*, held_out: bool = False) -> list[str]:
 
 def case_recipe(case: str) -> Recipe:
     kind, _, name = case.partition("/")
+    if (shape := families.shape_of(case)) is not None:
+        torch.manual_seed(0)
+        return shape.build()
     if kind == "step":
         torch.manual_seed(0)
         return families_steps.STEPS[name]()
@@ -86,41 +118,71 @@ def case_recipe(case: str) -> Recipe:
 def processes() -> Any:
     """Children that are forked from a server which has loaded torch and transformers and has computed nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["plan_memory", "families_steps", "families_vision", "families_preload"])
+    context.set_forkserver_preload(["plan_memory", "families", "families_steps", "families_vision", "families_preload"])
     return context
 
 
 PROCESSES = processes()
 
 
-def look_at(look: str, case: str) -> dict[str, Any]:
+def look_at(look: str, case: str, *, faster: int = 1) -> dict[str, Any]:
     """What a look at a case found, in a process of its own. An error is something found."""
+    return next(looks_at((look,), case, faster=faster))
+
+
+def looks_at(looks: tuple[str, ...], case: str, *, faster: int = 1) -> Iterator[dict[str, Any]]:
+    """What several looks found, one after the other in one process. An error is something found, and ends it."""
     receiver, sender = PROCESSES.Pipe(duplex=False)
-    child = PROCESSES.Process(target=send, args=(sender, look, case))
-    began = time.monotonic()
+    child = PROCESSES.Process(target=send, args=(sender, looks, case, faster))
     child.start()
     sender.close()
     try:
-        found = receiver.recv() if receiver.poll(LIMIT_SECONDS) else {"error": f"took over {LIMIT_SECONDS} s"}
-    except EOFError:
+        for _ in looks:
+            began = time.monotonic()
+            try:
+                found = receiver.recv() if receiver.poll(LIMIT_SECONDS * LIMIT_TIMES) else {"error": TIMED_OUT}
+            except EOFError:
+                child.join()
+                died = f"the process died with exit code {child.exitcode}"
+                found = {"error": TIMED_OUT if child.exitcode == -signal.SIGXCPU else died}
+            yield {"seconds": round(time.monotonic() - began, 1), **found}
+            if "error" in found:
+                return
+    finally:
+        child.kill()
         child.join()
-        found = {"error": f"the process died with exit code {child.exitcode}"}
-    child.kill()
-    child.join()
-    return {"seconds": round(time.monotonic() - began, 1), **found}
 
 
-def send(pipe: Any, look: str, case: str) -> None:
+def send(pipe: Any, looks: tuple[str, ...], case: str, faster: int) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries write there while they build models
-    found = both(case) if look == "both" else look_here(look, case)
-    pipe.send({**found, "seconds": round(time.process_time(), 1)})
+    run_clocks(faster)
+    for look in looks:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        most = math.ceil(used.ru_utime + used.ru_stime) + LIMIT_SECONDS
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+        began = time.process_time()
+        found = look_here(look, case)
+        pipe.send({**found, "seconds": round((time.process_time() - began) / faster, 1)})
+
+
+def run_clocks(faster: int) -> None:
+    """Makes all clocks run faster: whatever is given up after so many seconds meets a machine that is slow."""
+    for name in ("monotonic", "perf_counter", "process_time", "thread_time", "time"):
+        plain = getattr(time, name)
+        setattr(time, name, functools.partial(fast, plain, plain(), faster))
+
+
+def fast(clock: Callable[[], float], began: float, faster: int) -> float:
+    return began + faster * (clock() - began)
 
 
 def look_here(look: str, case: str) -> dict[str, Any]:
     looks = {**LOOKS, "real": real_calls, "fake": fake_calls}
     try:
+        if look == "truth" and (shape := families.shape_of(case)) is not None:
+            return truth(case_recipe(case), shape.steps)
         return looks[look](case_recipe(case))
     except SurefootError as error:
         return {"error": str(error), "refused": "\n" not in str(error)}
@@ -136,29 +198,60 @@ def look_here(look: str, case: str) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------- rows
 
 
-def both(case: str) -> dict[str, Any]:
-    """The plan and the real steps of a case."""
-    true = look_here("truth", case)
-    return {"truth": true} if "error" in true else {"truth": true, "predicted": look_here("predicted", case)}
+def truth(recipe: Recipe, steps: int) -> dict[str, Any]:
+    """Real steps under the counting allocator: the peak of the first, and the highest of all others."""
+    allocator.install()
+    world = World()
+    batches = batches_of(recipe)
+    baseline = allocator.live_bytes()
+    step = Step(recipe, world)
+    peaks, losses = [], []
+    for _ in range(steps):
+        allocator.reset_peak()
+        outcome = step(world.take(batches) for _ in range(recipe.micro_batches()))
+        peaks.append(allocator.peak_bytes() - baseline)
+        losses.append(float(outcome.loss))
+        del outcome
+    if not all(map(math.isfinite, losses)):
+        raise RuntimeError(f"a loss is not finite: {losses}")
+    first, second, *_ = peaks
+    return {"first": {"step": first}, "second": {"step": second}, "steady": {"step": max(peaks[1:])}, "peaks": peaks}
 
 
 def row(case: str) -> dict[str, Any]:
     """A case, what was found, and the verdict."""
-    found = look_at("both", case)
-    true = found.get("truth", found)
-    made: dict[str, Any] = {"case": case, "seconds": found["seconds"], "truth": true}
+    looks = looks_at(("truth", "predicted"), case)
+    true = next(looks)
+    made: dict[str, Any] = {"case": case, "seconds": true["seconds"], "truth": true}
     if "error" in true:
         return {**made, "verdict": "refused" if is_refused_recipe(case, true) else "inconclusive"}
-    plan = made["predicted"] = found["predicted"]
+    plan = made["predicted"] = next(looks)
+    looks.close()
+    made["seconds"] = round(made["seconds"] + plan["seconds"], 1)
     if "error" in plan:
+        if plan["error"] == TIMED_OUT:
+            return {**made, "verdict": "timed out"}
         return {**made, "verdict": "no plan" if plan.get("refused") else "traceback"}
     made["error_pct"] = percent(plan["steady"]["step"], true["steady"]["step"])
     made["first_error_pct"] = percent(plan["first"]["step"], true["first"]["step"])
-    made["steps_differ"] = true["second"]["step"] != true["steady"]["step"]
+    made["steps_differ"] = len({true["second"]["step"], *true.get("peaks", [true["steady"]["step"]])[1:]}) > 1
+    made["too_low"] = min(made["error_pct"], made["first_error_pct"]) < -WITHIN_PCT
+    made["said"] = any(SAID in each for each in plan["assumptions"])
     if abs(made["error_pct"]) <= within_pct(case):
         return {**made, "verdict": "within"}
-    said = any(SAID in each for each in plan["assumptions"])
-    return {**made, "verdict": "said" if said else "silent miss"}
+    return {**made, "verdict": "said" if made["said"] else "silent miss"}
+
+
+def plans(case: str) -> dict[str, Any]:
+    """Whether the plans of a case are the same bytes: cold, warm, and on a machine that seems slow."""
+    looks = looks_at(("predicted", "predicted"), case)
+    found = {"cold": next(looks)}
+    found["warm"] = found["cold"] if "error" in found["cold"] else next(looks)
+    looks.close()
+    found["slow"] = look_at("predicted", case, faster=SLOWER)
+    texts = {name: each.get("error", {step: each.get(step) for step in STEPS}) for name, each in found.items()}
+    differ = [name for name, each in texts.items() if each != texts["cold"]]
+    return {"case": case, "verdict": f"differs: {', '.join(differ)}" if differ else "same", **found}
 
 
 def within_pct(case: str) -> float:
@@ -172,6 +265,13 @@ def is_refused_recipe(case: str, found: dict[str, Any]) -> bool:
 
 def line(row: dict[str, Any]) -> str:
     text = f"{row['case']:44} {row['verdict']:12}"
+    if "cold" in row:
+        return f"{text} " + " ".join(
+            f"{name} {row[name]['steady']['step']:,} B"
+            if "steady" in row[name]
+            else f"{name} {row[name]['error'][:60]}"
+            for name in ("cold", "warm", "slow")
+        )
     found = row.get("predicted", row["truth"])
     if "error" in found:
         return f"{text} {found['error'][:150]} {' '.join(found.get('places', [])[-3:])}"
@@ -181,25 +281,36 @@ def line(row: dict[str, Any]) -> str:
 
 def result(rows: list[dict[str, Any]]) -> str:
     """The last line."""
+    if any("cold" in each for each in rows):
+        return f"RESULT cases={len(rows)} same={sum(each['verdict'] == 'same' for each in rows)}"
     counted = [each for each in rows if each["verdict"] not in ("inconclusive", "refused")]
     planned = [each for each in counted if "error_pct" in each]
-    within = sum(each["verdict"] == "within" for each in planned)
-    silent, tracebacks = (sum(each["verdict"] == kind for each in rows) for kind in ("silent miss", "traceback"))
-    shares = len(planned) / max(1, len(counted)), within / max(1, len(planned))
+    count = {kind: sum(each["verdict"] == kind for each in rows) for kind in VERDICTS}
+    shares = len(planned) / max(1, len(counted)), count["within"] / max(1, len(planned))
+    low = [each for each in planned if each["too_low"]]
     return (
         f"RESULT cases={len(counted)} planned={shares[0]:.4f} within_0_1pct={shares[1]:.4f} "
-        f"silent_misses={silent} tracebacks={tracebacks}"
+        f"silent={count['silent miss']} silent_too_low={sum(not each['said'] for each in low)} "
+        f"dies={count['no plan'] + count['traceback']} times_out={count['timed out']} off_said={count['said']} "
+        f"off_silent={count['silent miss']} too_low={len(low)} tracebacks={count['traceback']}"
     )
 
 
 def summary(rows: list[dict[str, Any]]) -> list[str]:
     """How many cases of each kind have each verdict."""
     kinds: dict[str, dict[str, int]] = {}
+    known = {"step", "finetune", "vision", "timm", *(name for names in families.SIDES.values() for name in names)}
     for each in rows:
         kind = each["case"].partition("/")[0]
-        counts = kinds.setdefault(kind if kind in ("step", "finetune", "vision", "timm") else "transformers", {})
+        counts = kinds.setdefault(kind if kind in known else "transformers", {})
         counts[each["verdict"]] = counts.get(each["verdict"], 0) + 1
-    return [f"{kind:13} {sum(c.values())} " + ", ".join(f"{n} {v}" for v, n in c.items()) for kind, c in kinds.items()]
+        if each.get("too_low") and not each["said"]:
+            counts["silently too low"] = counts.get("silently too low", 0) + 1
+    return [
+        f"{kind:20} {sum(n for v, n in c.items() if v != 'silently too low'):3} "
+        + ", ".join(f"{n} {v}" for v, n in c.items())
+        for kind, c in kinds.items()
+    ]
 
 
 def explain(case: str) -> None:
@@ -212,13 +323,13 @@ def explain(case: str) -> None:
 
 
 def chosen(arguments: argparse.Namespace) -> list[str]:
-    names = case_names(held_out=arguments.held_out)
+    names = case_names(held_out=arguments.held_out, side=arguments.families)
     if arguments.only:
-        known = {*names, *case_names(held_out=True)}
+        known = {*names} if arguments.families else {*names, *case_names(held_out=True)}
         wanted = arguments.only.split(",")
         return [case for case in sorted(known) if any(each in (case, case.partition("/")[0]) for each in wanted)]
     if arguments.quick:
-        return random.Random(f"{datetime.now(UTC):%Y-%m-%d}").sample(names, QUICK)
+        return random.Random(f"{datetime.now(UTC):%Y-%m-%d}").sample(names, min(QUICK, len(names)))
     if arguments.slice:
         number, of = map(int, arguments.slice.split("/"))
         return names[number - 1 :: of]
@@ -229,6 +340,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} cases, drawn anew every day")
     parser.add_argument("--held-out", action="store_true", help="the other tasks of each family of transformers")
+    parser.add_argument("--families", choices=[*families.SIDES, "all"], help="recipes from the shapes of real projects")
+    parser.add_argument("--twice", action="store_true", help="plan each case three times and compare the bytes")
     parser.add_argument("--only", help="cases, or families, with commas")
     parser.add_argument("--slice", help="every N-th case, from the I-th: I/N")
     parser.add_argument("--jobs", type=int, default=1)
@@ -249,8 +362,17 @@ def main() -> int:
     if (arguments.append or arguments.missing) and arguments.out and arguments.out.exists():
         rows = {each["case"]: each for each in json.loads(arguments.out.read_text())["rows"]}
     cases = [case for case in cases if not (arguments.missing and case in rows)]
+    began = time.monotonic()
+
+    def measured(case: str) -> dict[str, Any] | None:
+        late = arguments.quick and time.monotonic() - began > QUICK_SECONDS
+        return None if late else (plans if arguments.twice else row)(case)
+
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for found in pool.map(row, cases):
+        for case, found in zip(cases, pool.map(measured, cases), strict=True):
+            if found is None:
+                print(f"{case:44} not begun: the time of --quick was up")
+                continue
             print(line(found), flush=True)
             rows[found["case"]] = found
             if arguments.out:

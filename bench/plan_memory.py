@@ -51,7 +51,6 @@ from memory_models import FORMERLY_HELD_OUT
 from memory_models_held_out import HELD_OUT
 from memory_peers import NOT_RUN, PEERS, figures, memtracker, versions
 from record import write_record
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import surefoot
 from surefoot.data.batches import batches_of
@@ -61,6 +60,7 @@ from surefoot.meters import allocator
 from surefoot.meters.books import Books
 from surefoot.recipe.recipe import Recipe
 from surefoot.step import Step
+from surefoot.torch_inside.modes import TorchDispatchMode
 from surefoot.trees import tensors_in
 from surefoot.world.world import FakeWorld, World
 

@@ -97,7 +97,7 @@ def _run(*words: str, cpu: bool, environment: dict[str, str]) -> dict[str, Any]:
 
 def _calibrated(clock: Callable[[], float]) -> dict[str, Any]:
     from surefoot.hardware.here import keep_here
-    from surefoot.timing.measure import measure_here
+    from surefoot.planning.timing.measure import measure_here
 
     sheet = measure_here(clock=clock)
     keep_here(sheet)
@@ -110,9 +110,9 @@ def _case(case: str, clock: Callable[[], float]) -> dict[str, Any]:
     from surefoot.costs.rehearsed import rehearsed_time
     from surefoot.costs.roofline import ceilings_of, step_time
     from surefoot.hardware.here import here
+    from surefoot.planning.fake_step import Tracing
     from surefoot.planning.mfu import FORMATS
-    from surefoot.planning.trace import Tracing
-    from surefoot.timing.rehearse import Rehearsal
+    from surefoot.planning.timing.rehearse import Rehearsal
 
     recipe, sheet = case_recipe(case), here()
     with Tracing(recipe, work=True, script=True) as tracing:

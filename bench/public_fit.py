@@ -349,6 +349,8 @@ def _on_this_machine() -> dict[str, Spread]:
     spreads = {}
     for kind, misses in found.items():
         low, high = spread([("here", miss) for miss in misses])
+        middle = 0.0 if low <= 0 <= high else statistics.median(misses)
         of = f"from the errors of {what[kind]} in {len(misses)} steps of {len(misses) // 2} models on one machine"
-        spreads[kind] = Spread(round(math.exp(low), 3), round(math.exp(high), 3), len(misses), 1, of)
+        ends = (round(math.exp(end), 3) for end in (low, high))
+        spreads[kind] = Spread(*ends, len(misses), 1, of, round(math.exp(middle), 3))
     return spreads

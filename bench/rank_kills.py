@@ -3,6 +3,7 @@
 A small recipe is trained on 2 and on 4 gloo ranks, replicated (ddp) and sharded (fsdp), by torchrun with restarts. One
 rank, drawn at random, is killed at a random moment: torchrun must start all again, and the run must end in the bits,
 samples and rows of an undisturbed run of the same layout. Half of the kills wait for a checkpoint being written.
+The ranks that are left must name the one that was killed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,7 @@ LAYOUTS = {
 }
 EACH = 5
 """So many kills to a run."""
+_NAMED = re.compile(r"RankLost[^:]*: rank (\d+) was lost")
 
 
 def model() -> nn.Module:
@@ -66,7 +69,7 @@ class Job:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         again = ["--max-restarts", "100", "--monitor-interval", "0.1"]
         train = ["-m", "surefoot", "train", f"{Path(__file__)}:killed", word, "--no-plan", "--dir", str(folder)]
-        settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _with(Path(__file__).parent)}
+        settings = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "999", "PYTHONPATH": _with(Path(__file__).parent)}
         self.folder, self.said = folder, folder.with_suffix(".said")
         with self.said.open("w") as said:
             self.process = subprocess.Popen([*launcher, *again, *train], stdout=said, stderr=said, env=settings)
@@ -78,14 +81,18 @@ class Job:
     def saving(self) -> bool:
         return any((self.folder / "checkpoints").glob(".draft-*"))
 
-    def ranks(self) -> list[int]:
-        """The processes that train."""
+    def named(self) -> Counter[int]:
+        """How often each rank was said to be lost."""
+        return Counter(map(int, _NAMED.findall(self.said.read_text())))
+
+    def ranks(self) -> dict[int, int]:
+        """The processes that train, and the rank of each."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        found = []
+        found = {}
         for child in map(int, children.read_text().split() if children.exists() else ()):
             try:
-                if re.search(rb"\0RANK=\d", Path(f"/proc/{child}/environ").read_bytes()):
-                    found.append(child)
+                if rank := re.search(rb"\0RANK=(\d+)", Path(f"/proc/{child}/environ").read_bytes()):
+                    found[child] = int(rank[1])
             except OSError:
                 continue
         return found
@@ -95,12 +102,12 @@ def _with(folder: Path) -> str:
     return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
 
 
-def kill_one(job: Job, draw: random.Random) -> bool:
-    """Waits for a moment after new steps, and kills one rank. False if the run ended before."""
+def kill_one(job: Job, draw: random.Random) -> int | None:
+    """Waits for a moment after new steps, and kills one rank. Returns it; None if the run ended before."""
     wanted = job.rows() + draw.randrange(1, 5)
     while job.rows() < wanted:
         if job.process.poll() is not None:
-            return False
+            return None
         time.sleep(0.002)
     if draw.random() < 0.5:
         until = time.monotonic() + 1
@@ -109,13 +116,17 @@ def kill_one(job: Job, draw: random.Random) -> bool:
     time.sleep(draw.random() * 0.02)
     ranks = job.ranks()
     if job.process.poll() is not None or not ranks:
-        return False
-    os.kill(draw.choice(ranks), signal.SIGKILL)
-    return True
+        return None
+    process = draw.choice(list(ranks))
+    os.kill(process, signal.SIGKILL)
+    return ranks[process]
 
 
-def kill_ranks(most: int, minutes: float, draw: random.Random) -> Iterator[tuple[str, int, list[str]]]:
-    """Layout after layout: how many kills, and what was wrong in the end. No run begins once the time is over."""
+def kill_ranks(most: int, minutes: float, draw: random.Random) -> Iterator[tuple[str, int, int, list[str]]]:
+    """Layout after layout: how many kills, how many of them the other ranks named, and what was wrong in the end.
+
+    No run begins once the time is over.
+    """
     import kills
 
     until = time.monotonic() + 60 * minutes
@@ -125,29 +136,31 @@ def kill_ranks(most: int, minutes: float, draw: random.Random) -> Iterator[tuple
         done = turn = 0
         while done < most and time.monotonic() < until:
             layout = list(LAYOUTS)[turn % len(LAYOUTS)]
-            folder, turn, count = Path(here) / f"run-{turn}", turn + 1, 0
+            folder, turn, killed = Path(here) / f"run-{turn}", turn + 1, Counter[int]()
             if layout not in usual:
                 alone = Job(layout, folder.with_name(f"usual-{turn}"))
                 if alone.process.wait() != 0:
                     raise RuntimeError(f"{layout} fails without any kill:\n{alone.said.read_text()[-3000:]}")
                 usual[layout] = kills.outcome(alone.folder)
             job = Job(layout, folder)
-            while count < min(EACH, most - done) and kill_one(job, draw):
-                count += 1
+            while killed.total() < min(EACH, most - done) and (rank := kill_one(job, draw)) is not None:
+                killed[rank] += 1
             code = job.process.wait()
             wrong = [f"torchrun ended with {code}:\n{job.said.read_text()[-3000:]}"] if code else []
             wrong += kills.differences(folder, usual[layout], kills.Toll(), steps=STEPS, samples=STEPS * BATCH)
-            done += count
-            yield layout, count, wrong
+            done += killed.total()
+            yield layout, killed.total(), (killed & job.named()).total(), wrong
             shutil.rmtree(folder)
 
 
-def main(most: int, minutes: float, seed: int) -> tuple[int, list[str]]:
-    """All kills and all that was wrong."""
-    total, wrong, began = 0, list[str](), time.monotonic()
-    for layout, count, found in kill_ranks(most, minutes, random.Random(seed)):
-        total, wrong = total + count, [*wrong, *(f"{layout}: {each}" for each in found)]
+def main(most: int, minutes: float, seed: int) -> tuple[int, int, list[str]]:
+    """All kills, how many of them were named, and all that was wrong."""
+    total, named, wrong, began = 0, 0, list[str](), time.monotonic()
+    for layout, count, told_of, found in kill_ranks(most, minutes, random.Random(seed)):
+        total, named, wrong = total + count, named + told_of, [*wrong, *(f"{layout}: {each}" for each in found)]
         each = (time.monotonic() - began) / max(1, total)
-        told = f"{layout:8} {count:3} ranks killed, {total:4} in all, {each:.0f} s each, wrong {len(wrong)}"
+        told = (
+            f"{layout:8} {count:3} ranks killed, {total:4} in all, {named} named, {each:.0f} s each, wrong {len(wrong)}"
+        )
         print(told, flush=True)
-    return total, wrong
+    return total, named, wrong

@@ -24,6 +24,7 @@ from surefoot.recipe.builtin import builtin_recipes
 from surefoot.records.log import read_rows
 
 STEPS, EACH = 24, 3
+LIVED_ON = "processes lived on after a kill"
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SMALL = {
     "regression": ["samples=64"],
@@ -86,7 +87,7 @@ def killed(kind: Kind, folder: Path, each: int, draw: random.Random) -> Iterator
         time.sleep(draw.random() * seconds / STEPS)
         start.kill()
         if left := orphans():
-            yield f"{kind.name}: {left} processes lived on after a kill"
+            yield f"{kind.name}: {left} {LIVED_ON}"
     if Start(kind, folder).end() != 0:
         yield f"{kind.name} does not resume:\n{errors_of(folder).read_text()[-1500:]}"
         return

@@ -30,10 +30,10 @@ from torch.utils.data import Dataset, TensorDataset
 import surefoot
 from surefoot import Recipe
 from surefoot.data.batches import batches_of
+from surefoot.debug.spikes.replay import replay
 from surefoot.errors import NonFinite
 from surefoot.reports.console import as_text
 from surefoot.reports.spike import attribution_text
-from surefoot.ways.replay import replay
 
 STEPS, SAMPLES, CLASSES, WIDTH = 130, 4096, 8, 32
 

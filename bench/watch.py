@@ -29,7 +29,7 @@ from trainers import peers
 from watched.in_turns import in_turns
 from watched.tallies import differences
 
-from surefoot.records.comparison import Comparison
+from surefoot.records.profile import Comparison
 from surefoot.records.watched import read_watched
 from surefoot.watch import BOOKED_STEPS, CHECKED_STEPS
 

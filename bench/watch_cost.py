@@ -1,6 +1,7 @@
 """watch_cost: how many CPU seconds `surefoot watch` adds to small scripts.
 
     python bench/watch_cost.py [--quick] [--scripts a b] [--rounds N] [--updates N] [--out FILE] [--markdown]
+    python bench/watch_cost.py --within [--scripts a b] [--markdown]
 
 Every script in `loops/` makes 100 small updates. It runs bare and watched, in turns, in processes of its own, on one
 thread. Compared are:
@@ -12,6 +13,9 @@ thread. Compared are:
 
 CPU seconds include those of child processes, such as the workers of a DataLoader. Of several rounds the median counts.
 With `--quick`, every fifth script, one round.
+
+With `--within`, every script runs once with a number of updates of its own, so that it takes 1 to 30 CPU seconds, and
+the result is how many scripts keep the budget: watching adds at most 2 CPU seconds and 25% of those of the bare script.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -36,6 +41,10 @@ BENCH = Path(__file__).parent
 SCRIPTS = tuple(sorted(each.stem for each in (BENCH / "loops").glob("*.py")))
 LONG = ("mlp", "small_gpt", "cnn", "accumulated", "averaged", "forecast")
 """Those of which the updates after the hundredth are measured: the others are of the same kinds."""
+ALLOWED, SHARE = 2.0, 0.25
+"""CPU seconds that watching may add, and the share of the script's own that it may add to them."""
+LONGER = {"mlp": 3000, "tabular": 1500, "gan": 500, "reinforce": 100}
+"""The updates of scripts that run for longer than the others, with `--within`."""
 SETTLED = CHECKED_STEPS + 10
 LATER = 200
 
@@ -51,6 +60,9 @@ class Cost(NamedTuple):
 
 def main() -> None:
     asked = _asked()
+    if asked.within:
+        within(asked.scripts or SCRIPTS, asked.updates, table=asked.markdown)
+        return
     rounds = asked.rounds or (1 if asked.quick else 5)
     scripts = asked.scripts or (SCRIPTS[::5] if asked.quick else SCRIPTS)
     found: dict[str, dict[str, Any]] = {}
@@ -81,7 +93,29 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--updates", type=int, default=100)
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--markdown", action="store_true", help="also print a table for the docs")
+    parser.add_argument("--within", action="store_true", help="how many scripts keep the budget")
     return parser.parse_args()
+
+
+def within(scripts: Sequence[str], updates: int, *, table: bool) -> None:
+    """Prints for each script whether watching keeps the budget."""
+    ratios, kept, lines = (
+        [],
+        0,
+        ["| script | updates | bare, s | watched, s | added, s | allowed, s |", "|---" * 6 + "|"],
+    )
+    for script in scripts:
+        made = LONGER.get(script, updates)
+        bare, watched = (run(script, kind, made).whole for kind in ("bare", "watched"))
+        added, allowed = watched - bare, ALLOWED + SHARE * bare
+        ratios.append(watched / bare)
+        kept += added <= allowed
+        lines.append(f"| `{script}` | {made} | {bare:.1f} | {watched:.1f} | {added:.1f} | {allowed:.1f} |")
+        print(f"{script:16s} {made:5d} updates: {bare:6.2f} s bare, {watched:6.2f} s watched: {added:5.2f} s added, "
+              f"{allowed:5.2f} s allowed{'' if added <= allowed else ': over'}", flush=True)  # fmt: skip
+    if table:
+        print("\n" + "\n".join(lines) + "\n")
+    print(f"RESULT scripts={len(ratios)} within={kept} median_ratio={median(ratios):.2f} worst={max(ratios):.2f}")
 
 
 def in_turns(script: str, rounds: int, updates: int) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import yaml
+from colours import colour_site
 from course_pages import write_course
 from links import broken_links
+from pictures import make_pictures
 from reference_pages import write_reference
 
 DOCS = Path(__file__).parent
@@ -37,8 +39,10 @@ class BrokenSite(SystemExit):
 
 def stage(source: Path, to: Path, *, execute: bool) -> None:
     """Copies written pages and makes the others. Links that leave docs/ become text: the site has no such files."""
-    keep_out = shutil.ignore_patterns("*.py", "*.tsv", "mkdocs.yml", "__pycache__", ".*")
+    keep_out = shutil.ignore_patterns("*.py", "*.tsv", "*.txt", "mkdocs.yml", "__pycache__", ".*")
     shutil.copytree(source, to, ignore=keep_out)
+    if execute and (to / "pictures").exists():
+        make_pictures(to / "pictures")
     write_reference(to / "reference", ROOT / "src")
     write_course(source / "learn", to / "learn", execute=execute)
     for page in to.rglob("*.md"):
@@ -53,18 +57,23 @@ def _without_outer_links(page: Path, root: Path) -> str:
     return LINK.sub(lambda link: link[0] if inside(link[2]) else link[1], text)
 
 
-def linked_pages(index: Path) -> dict[Path, str]:
-    """The pages below an index that it links to, and how it calls them, in the order of its links."""
-    pages: dict[Path, str] = {}
-    for text, target in LINK.findall(index.read_text(encoding="utf-8")):
-        page = index.parent / target
-        if ".." not in target and page.suffix == ".md" and page != index and page.exists():
-            pages.setdefault(page, text.replace("`", ""))
+def linked_pages(index: Path) -> dict[Path, tuple[str, str]]:
+    """The pages below an index that it links to, in the order of its links: the heading above, and what it calls them.
+
+    A page that is linked above the first heading stands under none.
+    """
+    pages: dict[Path, tuple[str, str]] = {}
+    for part in re.split(r"^## ", "\n" + index.read_text(encoding="utf-8"), flags=re.MULTILINE):
+        heading = part.partition("\n")[0]
+        for text, target in LINK.findall(part):
+            page = index.parent / target
+            if ".." not in target and page.suffix == ".md" and page != index and page.exists():
+                pages.setdefault(page, (heading, text.replace("`", "")))
     return pages
 
 
 def section_nav(folder: Path) -> list[object]:
-    """A section's index first, then its pages as the index names them. A page that it does not name is an error."""
+    """A section's index, then its pages under the index's headings. A page that it does not name is an error."""
     index = folder / "index.md"
     pages = linked_pages(index)
     lost = sorted(set(folder.rglob("*.md")) - {index, *pages})
@@ -73,12 +82,9 @@ def section_nav(folder: Path) -> list[object]:
         raise BrokenSite([f"{page.relative_to(folder.parent)}: {forgotten}" for page in lost])
     nav: list[object] = [f"{folder.name}/index.md"]
     groups: dict[str, list[object]] = {}
-    for page, title in pages.items():
+    for page, (heading, title) in pages.items():
         entry = {title: page.relative_to(folder.parent).as_posix()}
-        if page.parent == folder:
-            nav.append(entry)
-        else:
-            groups.setdefault(page.parent.name.replace("-", " ").capitalize(), []).append(entry)
+        (groups.setdefault(heading, []) if heading else nav).append(entry)
     return [*nav, *({title: entries} for title, entries in groups.items())]
 
 
@@ -99,6 +105,7 @@ def build(source: Path, site: Path, *, execute: bool = True) -> None:
         staged = Path(work) / "pages"
         stage(source, staged, execute=execute)
         made = _generated(write_configuration(staged))
+        colour_site(made)
         broken = list(broken_links(made))
         if broken:
             raise BrokenSite(broken)

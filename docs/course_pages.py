@@ -27,6 +27,7 @@ def write_course(scripts: Path, to: Path, *, execute: bool) -> None:
 def write_chapter(script: Path, to: Path, *, execute: bool) -> tuple[str, str]:
     """The page and the notebook of one script. Returns their name and the chapter's title."""
     notebook = jupytext.read(script)
+    notebook.metadata["language_info"] = {"name": "python"}  # pages colour its code
     if execute:
         run(notebook, to.parent.parent / "ran" / script.stem)
     nbformat.write(without_solutions(notebook), to / f"{script.stem}.ipynb")

@@ -3,13 +3,14 @@
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import MISSING
 from pathlib import Path
 
 import griffe
 
 
 def write_reference(to: Path, source: Path) -> None:
-    """All pages. Code is read and not run, except for the command line, which imports no torch."""
+    """All pages. Code is read and not run, except for what imports no torch: the command line, and the settings."""
     to.mkdir(parents=True)
     sys.path.insert(0, str(source))
     pages = {**dict(_commands()), "python": _python(source), "recipes": _recipes(source)}
@@ -19,11 +20,19 @@ def write_reference(to: Path, source: Path) -> None:
 
 
 def _index(pages: dict[str, str]) -> str:
-    lines = ["# Reference", "", "Made from the code of this version.", "", "| page | what it is |", "|---|---|"]
-    for name, text in pages.items():
-        title, about = text.removeprefix("# ").split("\n\n")[:2]
-        lines.append(f"| [{title}]({name}.md) | {_first_sentence(about)} |")
-    return "\n".join(lines) + "\n"
+    """The pages in the groups of `surefoot --help`; first what is no command."""
+    from surefoot.cli.groups import GROUPS
+
+    of_commands = {name for names in GROUPS.values() for name in names}
+    lines = ["# Reference", "", "Made from the code of this version.", ""]
+    for group, names in {"": [name for name in pages if name not in of_commands], **GROUPS}.items():
+        lines += [f"## {group}", ""] if group else []
+        lines += ["| page | what it is |", "|---|---|"]
+        for name in names:
+            title, about = pages[name].removeprefix("# ").split("\n\n")[:2]
+            lines.append(f"| [{title}]({name}.md) | {_first_sentence(about)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _first_sentence(text: str) -> str:
@@ -104,10 +113,24 @@ def _fields(found: griffe.Object | griffe.Alias) -> Iterator[str]:
     if fields:
         yield from ("| field | type | default | |", "|---|---|---|---|")
     for each in fields:
-        default = f"`{_cell(str(each.value))}`" if each.value is not None else ""
-        yield f"| `{each.name}` | `{_cell(str(each.annotation))}` | {default} | {_cell(_doc(each))} |"
+        default, allowed, about = str(each.value or ""), "", _doc(each)
+        if default.startswith(("setting(", "field(metadata=declared(")):
+            default, allowed, about = _declared(each.name)
+        default = f"`{_cell(default)}`" if default else ""
+        yield f"| `{each.name}` | `{_cell(str(each.annotation))}`{allowed} | {default} | {_cell(about)} |"
     if fields:
         yield ""
+
+
+def _declared(name: str) -> tuple[str, str, str]:
+    """The default of a setting of a recipe, the values that are allowed, and what it does."""
+    from surefoot.recipe.knobs import describe
+    from surefoot.recipe.recipe import SETTINGS
+
+    declared = SETTINGS[name]
+    one_of = describe(declared.hint) if "Literal" in str(declared.hint) else ""
+    allowed = f", {declared.range or one_of}" if declared.range or one_of else ""
+    return "" if declared.default is MISSING else repr(declared.default), allowed, declared.about
 
 
 def _cell(text: str) -> str:

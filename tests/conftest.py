@@ -3,7 +3,6 @@
 import gc
 import os
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from surefoot import Recipe, load_recipe
+from tests.tiers import QUICK_FILES, SEED_WITHOUT_GIT, TESTS, commit_of, sample
 
 settings.register_profile("any-machine", deadline=None)  # a busy machine is slow, and no test is wrong for it
 settings.load_profile("any-machine")
@@ -56,23 +56,52 @@ SLOW = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden texts anew")
+    parser.addoption("--everything", action="store_true", help="run all tests: every sweep, and the long ones")
     parser.addoption("--sample", action="store_true", help="run an eighth of the sweeps of every file")
+    parser.addoption("--sample-seed", metavar="TEXT", help="which eighth; the commit draws it unless you name it")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Settles what to run. Workers of pytest-xdist get these options as they are now, so all draw the same sample."""
+    if config.option.everything:
+        config.option.markexpr, config.option.sample = "", False
+    if config.option.sample and not config.option.sample_seed:
+        config.option.sample_seed = commit_of(TESTS) or SEED_WITHOUT_GIT
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    seed = config.option.sample_seed
+    again = f"sample of sweeps: seed {seed}; run the same again with --sample-seed {seed}"
+    return [again] if config.option.sample else []
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Imports only the files of the quick tier for it: others may need packages that are not installed."""
+    if config.option.markexpr != "quick" or collection_path.is_dir():
+        return None
+    return collection_path not in QUICK_FILES or None
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Runs slow files first; with `--sample`, an eighth of the sweeps of every file."""
+    """Marks the quick tier, runs slow files first, and with `--sample` leaves out most sweeps."""
+    for item in items:
+        if item.path in QUICK_FILES and not item.get_closest_marker("sweep") and not item.get_closest_marker("long"):
+            item.add_marker("quick")
     items.sort(key=lambda item: SLOW.index(item.path.name) if item.path.name in SLOW else len(SLOW))
-    if config.getoption("--sample"):
-        sweeps: dict[str, list[pytest.Item]] = {}
-        for item in items:
-            if item.get_closest_marker("sweep"):
-                sweeps.setdefault(str(item.path), []).append(item)
-        left = set()
-        for sweep in sweeps.values():
-            sweep.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-            left.update(sweep[-(-len(sweep) // 8) :])
-        config.hook.pytest_deselected(items=list(left))
-        items[:] = [item for item in items if item not in left]
+    if config.option.sample:
+        left = left_out(items, config.option.sample_seed)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
+        items[:] = [item for item in items if item.nodeid not in left]
+
+
+def left_out(items: list[pytest.Item], seed: str) -> set[str]:
+    """The sweeps that are not in the sample. Every file with sweeps keeps some."""
+    sweeps: dict[Path, list[str]] = {}
+    for item in items:
+        if item.get_closest_marker("sweep") and not item.get_closest_marker("long"):
+            sweeps.setdefault(item.path, []).append(item.nodeid)
+    return {name for names in sweeps.values() for name in set(names) - sample(names, seed)}
 
 
 def pytest_collection_finish() -> None:

@@ -21,6 +21,27 @@ def recipe_of(model, data, loss) -> Recipe:
     )
 
 
+class Named(nn.Module):
+    """A module and a parameter with names that no attribute written in Python has."""
+
+    def __init__(self, module: str, parameter: str) -> None:
+        super().__init__()
+        self.add_module(module, nn.Linear(6, 2))
+        self.register_parameter(parameter, nn.Parameter(torch.ones(2)))
+        self.named = module, parameter
+
+    def forward(self, images: Tensor) -> Tensor:
+        module, parameter = self.named
+        return getattr(self, module)(images) * getattr(self, parameter)
+
+
+def named(module: str, parameter: str) -> Recipe:
+    def loss(model, batch):
+        return model(batch[0]).square().mean()
+
+    return recipe_of(lambda: Named(module, parameter), lambda: TensorDataset(torch.randn(32, 6)), loss)
+
+
 class Vae(nn.Module):
     """Takes a tensor and a keyword, returns a tuple."""
 

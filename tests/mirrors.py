@@ -41,7 +41,7 @@ class Noisy(Dataset):
         return 400
 
     def __getitem__(self, index: int):
-        time.sleep(self.pause)
+        time.sleep(self.pause)  # time itself: a sample takes so long
         x = torch.sin(torch.arange(1.0, 9.0) * (index + 1)) + 0.1 * torch.randn(8)
         return x, x.sum().view(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from typing import Any
 
@@ -9,9 +10,9 @@ from surefoot.data.batches import batches_of
 from surefoot.meters import allocator
 from surefoot.meters.books import Books
 from surefoot.recipe.recipe import Recipe
+from surefoot.recipes.llama import SHAPES, Llama, llama
 from surefoot.step import Step
 from surefoot.world.world import RealWorld
-from tests.test_ranks_planned import LAYOUTS, SEEN, recipe
 
 ROUNDS, STEPS = 4, 4
 
@@ -52,3 +53,18 @@ def _booked(recipe: Recipe) -> dict[str, float]:
         for _ in range(2):
             step(books.seen(world.take(batches) for _ in range(step.micro_batches)))
     return {each.name: each.amount for each in books.steps[1].tally.accounts if each.name.startswith(SEEN)}
+
+
+SMALL = dataclasses.replace(SHAPES["tiny"], layers=2, width=64, hidden=96, context=32, heads=4, kv_heads=2)
+LAYOUTS = {
+    "fsdp": {"dp_shard": 2, "precision": "bf16-mixed", "micro_batch_size": 16},
+    "ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16},
+    "tp": {"tp": 2, "dp_shard": 1, "micro_batch_size": 16},
+}
+SEEN = ("traffic", "collectives", "overlap")
+
+
+def recipe(layers: int = 2, **settings) -> Recipe:
+    shape = dataclasses.replace(SMALL, layers=layers)
+    small = dataclasses.replace(llama(context=32), micro_batch_size=2, model=lambda: Llama(shape))
+    return dataclasses.replace(small, **settings)

@@ -3,7 +3,7 @@
     python tests/replay.py README.md
 
 A block ```python title="NAME"``` is a file. A block ```console``` holds commands after `$ ` and the lines they print;
-`...` stands for anything, on a line of its own or at the end of a line. A command must exit with 0, or with the number
+`...` stands for anything, on a line of its own or within a line. A command must exit with 0, or with the number
 in a comment `<!-- exit N -->` above its block. It prints the seconds that each command took.
 """
 
@@ -42,16 +42,17 @@ def missing(shown: list[str], printed: list[str]) -> str:
         if line == "...":
             free = True
             continue
-        start = line.removesuffix("...").rstrip()
-        found = [i for i in range(at, len(printed)) if _is_line(start, printed[i], cut=line.endswith("..."))]
+        found = [number for number in range(at, len(printed)) if _is_line(line, printed[number])]
         if not found or (found[0] > at and not free):
             return line
         at, free = found[0] + 1, False
     return "" if free or at == len(printed) or not shown else f"after that: {printed[at]}"
 
 
-def _is_line(shown: str, printed: str, *, cut: bool) -> bool:
-    return printed.startswith(shown) if cut else printed.rstrip() == shown
+def _is_line(shown: str, printed: str) -> bool:
+    if shown.endswith("..."):  # which may stand for nothing, and then no space is before it
+        shown = shown.removesuffix("...").rstrip() + "..."
+    return re.fullmatch(".*".join(map(re.escape, shown.split("..."))), printed.rstrip()) is not None
 
 
 def replay(page: Path, folder: Path) -> float:

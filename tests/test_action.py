@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -178,8 +179,72 @@ def test_what_cannot_be_done_is_said(stubbed, inputs: dict[str, str], said: str)
     assert said in action.printed
 
 
-def test_github_accepts_the_file():
+@pytest.mark.parametrize(
+    ("schema", "file"),
+    [
+        ("vendor.github-actions", ROOT / "action.yml"),
+        *(("vendor.github-workflows", file) for file in sorted((ROOT / ".github" / "workflows").glob("*.yml"))),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_github_accepts_the_file(schema: str, file: Path):
     pytest.importorskip("check_jsonschema", reason="pip install check-jsonschema")
-    command = ["-m", "check_jsonschema", "--builtin-schema", "vendor.github-actions", "action.yml"]
+    command = ["-m", "check_jsonschema", "--builtin-schema", schema, str(file)]
     done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def loose_uses(text: str) -> list[str]:
+    """The actions of others without the commit and, in a comment, its version. A tag can be moved to other code."""
+    named = list(used(yaml.safe_load(text)))
+    return [
+        each
+        for each in named
+        if not re.search(rf"{re.escape(each)} +# v\d+\.\d+\.\d+$", text, re.M) or not PINNED(each)
+    ]
+
+
+PINNED = re.compile(r"[\w./-]+@[0-9a-f]{40}").fullmatch
+
+
+def used(tree: object) -> Iterator[str]:
+    if isinstance(tree, dict):
+        yield from (each for key, each in tree.items() if key == "uses")
+    if isinstance(tree, dict | list):
+        for each in tree.values() if isinstance(tree, dict) else tree:
+            yield from used(each)
+
+
+@pytest.mark.parametrize(
+    "file", [ROOT / "action.yml", *sorted((ROOT / ".github").rglob("*.y*ml"))], ids=lambda f: f.name
+)
+def test_actions_of_others_are_named_by_commit(file: Path):
+    assert loose_uses(file.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("word", ["v4", "main", "11bd719", "11d5960a326750d5838078e36cf38b85af677262"])
+def test_a_tag_a_branch_and_a_short_hash_are_found(word: str):
+    assert loose_uses(f"    steps:\n      - uses: actions/checkout@{word}\n") == [f"actions/checkout@{word}"]
+
+
+def test_every_night_all_tests_run():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8"))
+    job = workflow["jobs"]["everything"]
+    assert job["steps"][-1]["run"] == "bash .ci/run --everything"
+    assert workflow[True]["schedule"]  # YAML 1.1 reads the key `on` as true
+    assert job["timeout-minutes"] < 360  # where GitHub ends a job
+    ahead = workflow["jobs"]["torch-nightly"]
+    assert ahead["continue-on-error"] is True
+    assert ahead["steps"][-1]["run"] == "pytest -m quick"
+    assert any("--pre torch" in step.get("run", "") for step in ahead["steps"])
+
+
+def test_the_quick_tier_runs_on_every_system_with_the_newest_torch_and_on_linux_with_older_ones():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    job = workflow["jobs"]["quick"]
+    assert job["steps"][-1]["run"] == "pytest -m quick"
+    runs = {(each["system"], each["torch"], each["python"]) for each in job["strategy"]["matrix"]["include"]}
+    assert {system for system, torch, _ in runs if not torch} == {"ubuntu-latest", "macos-latest", "windows-latest"}
+    linux = {(torch, python) for system, torch, python in runs if system == "ubuntu-latest"}
+    assert {torch for torch, _ in linux} >= {"2.10.*", "2.12.*", "2.15.*"}
+    assert {python for _, python in linux} >= {"3.10", "3.13"}

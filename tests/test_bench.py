@@ -7,7 +7,7 @@ import math
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -46,9 +46,41 @@ def test_families_of_models_and_shapes_of_steps_are_planned():
     words = ["plan_families.py", "--only", ",".join(cases)]
     done = subprocess.run([sys.executable, *words], cwd=BENCH, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    wanted = "RESULT cases=6 planned=1.0000 within_0_1pct=1.0000 silent_misses=0 tracebacks=0"
+    wanted = (
+        "RESULT cases=6 planned=1.0000 within_0_1pct=1.0000 silent=0 silent_too_low=0 dies=0 times_out=0 off_said=0 "
+        "off_silent=0 too_low=0 tracebacks=0"
+    )
     assert done.stdout.splitlines()[-1] == wanted, done.stdout
     assert re.search(r"step/closure +refused .*closure", done.stdout), done.stdout
+
+
+def test_twenty_families_stand_on_two_sides_and_a_mechanism_on_one(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    families = importlib.import_module("families")
+    tuning, held_out = families.SIDES["tuning"], families.SIDES["held_out"]
+    assert len(tuning) == len(held_out) == 10
+    assert len({*tuning, *held_out}) == 20
+    assert all({*group} <= {*tuning} or {*group} <= {*held_out} for group in families.MECHANISMS)
+
+
+def test_recipes_of_families_tune_the_planner_by_the_dozen(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    families = importlib.import_module("families")
+    cases = families.case_names("tuning")
+    assert len(cases) >= 60
+    counts = Counter(case.partition("/")[0] for case in cases)
+    assert {*counts} == {*families.SIDES["tuning"]}
+    assert min(counts.values()) >= 6
+
+
+@pytest.mark.sweep
+@pytest.mark.skipif(not allocator.available(), reason="the truth is counted by a C++ library")
+def test_plans_of_recipes_of_families_are_the_same_bytes_cold_warm_and_slow():
+    pytest.importorskip("transformers")
+    words = ["plan_families.py", "--families", "tuning", "--only", "odes/euler,periodic_optimizers/restarts", "--twice"]
+    done = subprocess.run([sys.executable, *words], cwd=BENCH, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "RESULT cases=2 same=2", done.stdout
 
 
 @pytest.mark.sweep
@@ -156,3 +188,24 @@ def test_models_in_formats_are_written_and_compared():
     done = subprocess.run([sys.executable, "exports.py", "--quick"], cwd=BENCH, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 of 12 cells written, 0 beyond their tolerance" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not allocator.available(), reason="the truth is counted by a C++ library")
+def test_plans_of_scripts_agree_with_the_scripts_really_run(tmp_path):
+    words = ["plan_scripts.py", "--side", "tuning", "--only", "vae", "--here", "--out", str(tmp_path / "record.json")]
+    done = subprocess.run([sys.executable, *words], cwd=BENCH, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    wanted = (
+        "RESULT cases=1 planned=1.0000 compared=1 within_0_1pct=1.0000 off_and_said=0 silent_misses=0 outside_writes=0"
+    )
+    assert done.stdout.splitlines()[-1] == wanted, done.stdout
+
+
+def test_a_range_of_steps_excuses_a_plan_only_if_it_holds_the_truth(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    bench = importlib.import_module("plan_scripts")
+    plan = {"peak": 12 << 20, "script": ["its steps differ: 10.00 MiB to 12.00 MiB at their peaks"], "assumptions": []}
+    assert bench.judged({"peak": 11 << 20}, plan)["verdict"] == "off, said"
+    assert bench.judged({"peak": 13 << 20}, plan)["verdict"] == "off, silent"
+    assert bench.judged({"peak": 12 << 20}, plan)["verdict"] == "near"

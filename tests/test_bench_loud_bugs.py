@@ -1,11 +1,12 @@
 """The bench of raised errors: its programs, and how an explanation is judged."""
 
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import has_ended, until
 
 BENCH = Path(__file__).parent.parent / "bench"
 
@@ -41,7 +42,7 @@ def test_every_program_compiles_and_has_lines_at_fault(loud_bugs):
         ("Explained (a.py:3): `body` takes 4\\nFix: do\\nYour code raised this", "misleading"),
         ("Explained (a.py:9): what met\\n  x: (4,)\\nYour code raised this", "facts only"),
         ("RuntimeError: 4\\nYour code raised this", "missed"),
-        ("NonFinite: head is nan, 4, a.py:3\\n", "named"),
+        ("error: the loss of step 1 is nan: head, 4, a.py:3\\n", "named"),
         ("Rank 0 is in head: 4.\\n\\nprocess  who  line\\n7  rank 0  a.py:3 in main", "named"),
         ("Not stuck: head computes 4.\\n\\nprocess  who  line\\n7  rank 0  a.py:3 in main", "misleading"),
         ("But none of them waits in a place that is known\\nprocess  who  line\\n7  rank 0  a.py:3", "facts only"),
@@ -56,7 +57,7 @@ def test_a_cause_counts_only_with_its_line(loud_bugs, told, verdict):
 def test_a_script_that_hangs_leaves_no_process_behind(loud_bugs, tmp_path):
     from bugs.hangs import hanging
 
-    from surefoot.stuck.processes import tree_of
+    from surefoot.debug.hangs.processes import tree_of
 
     script = tmp_path / "train.py"
     script.write_text("import time\ntime.sleep(1000)\n")
@@ -70,15 +71,4 @@ def test_a_script_that_hangs_leaves_no_process_behind(loud_bugs, tmp_path):
     with pytest.raises(ZeroDivisionError):
         fail()
     assert len(started) == 3  # torchrun and two ranks, in sessions of their own
-    ends = time.monotonic() + 10
-    while any(map(_runs, started)) and time.monotonic() < ends:
-        time.sleep(0.05)
-    assert not any(map(_runs, started))
-
-
-def _runs(pid: int) -> bool:
-    """Whether it has not ended. One whose exit code nobody asked for has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] not in "ZX"
-    except OSError:
-        return False
+    until(lambda: all(map(has_ended, started)))

@@ -21,7 +21,8 @@ with pytest.MonkeyPatch.context() as patched:
 
 def test_bases_lie_on_the_side_that_their_names_give():
     files = (BENCH.parent / "corpus").glob("*/*.py")
-    sides = {path.stem: path.parent.name for path in files if path.parent.name not in ("meaning", "finetune")}
+    apart = ("clean", "meaning", "probe", "finetune")
+    sides = {path.stem: path.parent.name for path in files if path.parent.name not in apart}
     assert sides
     assert sides == {base: folder(base) for base in sides}
     assert sorted(HELD_OUT) == sorted(base for base, side in sides.items() if side == "held_out")
@@ -102,6 +103,17 @@ def test_a_buggy_and_a_clean_program_are_judged_through_the_door(tmp_path):
     theirs = {name: {"rate": "n/a"} for name in ("traincheck", "torchfix")}
     assert silent_bugs.result(rows, theirs).startswith("RESULT programs=3 detected_heldout=nan false_errors=0 ")
     assert "| AUTO | 1 | 1/1 100.0% | - |" in silent_bugs.table(rows)
+
+
+def test_every_program_of_probe_compiles_and_expects_what_there_is():
+    import probe
+
+    from surefoot.debug.probe.probe import CHECKS
+
+    found = [each for each in probe.scripts() if compile(each.source, each.name, "exec")]
+    assert len({each.name for each in found}) == len(found)
+    assert sum(bool(each.expected) for each in found) == 15
+    assert {name for each in found for name in each.expected} <= set(CHECKS)
 
 
 def test_every_program_of_meaning_compiles():

@@ -5,7 +5,7 @@ import weakref
 
 import torch
 
-from surefoot.events.callers import variables
+from surefoot.source.frames import variables
 
 
 def test_a_variable_that_was_asked_for_can_go():
@@ -22,6 +22,6 @@ def test_a_variable_that_was_asked_for_can_go():
 def test_variables_of_a_module_stay():
     assert variables(sys._getframe())
     names = {"__name__": "loop"}
-    exec("import sys\nfrom surefoot.events.callers import variables\nfound = variables(sys._getframe())", names)
+    exec("import sys\nfrom surefoot.source.frames import variables\nfound = variables(sys._getframe())", names)
     assert names["found"]["__name__"] == "loop"
     assert names["__name__"] == "loop"

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from tests.waiting import has_ended, until
+
 LOADER = """
 import os, sys, threading, time
 import torch.multiprocessing as mp
@@ -42,23 +44,8 @@ class Slow:
 
     def __getitem__(self, number: int) -> int:
         if number % 2:
-            time.sleep(0.02)
+            time.sleep(0.02)  # time itself: a worker at work
         return number
-
-
-def lives(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def gone_after(seconds: float, pids: list[int]) -> bool:
-    until = time.monotonic() + seconds
-    while any(map(lives, pids)) and time.monotonic() < until:
-        time.sleep(0.01)
-    return not any(map(lives, pids))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch's own workers look after their parent")
@@ -74,12 +61,12 @@ def test_workers_end_with_their_trainer(how, tmp_path):
         assert len(workers) == 2
         if how == "thread":
             assert trainer.stdout.readline() == "alive\n"
-        assert all(map(lives, workers))
+        assert not any(map(has_ended, workers))
         os.kill(trainer.pid, signal.SIGKILL)
         trainer.wait()
         # A signal of the kernel comes at once, and a busy machine takes its time to end a process; a thread looks every
         # second. torch's own look every five.
-        assert gone_after(3, workers)
+        until(lambda: all(map(has_ended, workers)), seconds=3)
 
 
 def test_a_worker_whose_trainer_is_gone_already_ends_at_once():

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from surefoot.recipe.builtin import builtin_recipes
+from tests.command_line import process as surefoot
 from tests.conftest import SMALL
 
 COMMANDS = (
@@ -21,6 +22,7 @@ COMMANDS = (
     "generate",
     "predict",
     "look",
+    "probe",
     "stuck",
     "watch",
     "explain",
@@ -31,18 +33,37 @@ COMMANDS = (
 )
 
 
-def surefoot(*words: str, cwd=None) -> subprocess.CompletedProcess[str]:
-    wide = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run([sys.executable, "-m", "surefoot", *words], capture_output=True, text=True, cwd=cwd, env=wide)
-
-
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 def test_every_help_says_what_the_command_does(command):
     done = surefoot(*command, "--help")
     assert done.returncode == 0
     assert len(done.stdout) > 400
+    assert "<bool>" not in done.stdout
     for name in COMMANDS if not command else ("--json",):
         assert name in done.stdout
+
+
+def test_lines_to_a_pipe_do_not_wrap(tmp_path):
+    words = (
+        "train",
+        "gpt",
+        "layers=1",
+        "width=16",
+        "heads=2",
+        "context=16",
+        "max_steps=2",
+        "--run",
+        "run",
+        "--no-plan",
+    )
+    plain = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-m", "surefoot", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=plain, check=True)
+    lines = done.stdout.splitlines()
+    assert next(line for line in lines if line.startswith("step 2/2")).split("  ")[-1].startswith("data ")
+    assert next(line for line in lines if line.startswith("memory: ")).count(",") >= 2
+    assert max(map(len, lines)) > 80
+    assert not any(line != line.rstrip() and len(line) > 300 for line in lines)
 
 
 def test_surefoot_alone_is_its_help():
@@ -112,7 +133,7 @@ def test_a_plan_for_a_gpu_exits_with_0_whether_it_fits_or_not():
     [
         (
             ("plan", "gpt", "layer=3"),
-            "gpt has no knob 'layer'; did you mean 'layers'? `surefoot plan gpt --help` lists all",
+            "gpt has no knob 'layer'; did you mean 'layers' or 'layers_every'? `surefoot plan gpt --help` lists all",
         ),
         (("plan", "gpt", "layers=x"), "knob layers='x' is not a whole number"),
         (("plan", "gpt", "width=100", "heads=3"), "width=100 is not a multiple of heads=3"),
@@ -120,12 +141,12 @@ def test_a_plan_for_a_gpu_exits_with_0_whether_it_fits_or_not():
             ("train", "nothing"),
             "no recipe 'nothing'; built in: cruncher, distill, fashion, finetune, gan, gpt, hf, llama, ppo, ",
         ),
-        (("report", "nowhere"), "nowhere is not a run"),
-        (("export", "nowhere"), "nowhere is not a run"),
+        (("report", "nowhere"), "there is no folder nowhere"),
+        (("export", "nowhere"), "there is no folder nowhere"),
         (("watch", "nowhere.py"), "no script nowhere.py"),
         (("check", "gpt", "--allow", "nothing"), "no check is called 'nothing'"),
         (("plan", "fashion", "folder=nowhere"), "dataset-fashion-mnist"),
-        (("plan", "gpt", "--on", "h100x"), "no datasheet for 'h100x'; known: a10"),
+        (("plan", "gpt", "--on", "h100x"), "no datasheet for 'h100x'; did you mean 'h100-sxm' or"),
         (("plan", "gpt", "dp_shard=3", "--on", "8xh100-sxm"), "does not make 8 rank(s)"),
     ],
 )
@@ -205,5 +226,5 @@ def test_the_help_names_every_recipe_and_the_knobs_of_one():
 
 def test_a_knob_that_nothing_is_like_is_refused_in_one_line():
     assert surefoot("plan", "gpt", "zzz=3").stderr.splitlines() == [
-        "RecipeError: gpt has no knob 'zzz'; `surefoot plan gpt --help` lists all"
+        "error: gpt has no knob 'zzz'; `surefoot plan gpt --help` lists all"
     ]

@@ -4,18 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
 from surefoot import load_recipe
-from surefoot.cli.main import app
-from surefoot.errors import DataError, DiskError
-from tests.test_cli import surefoot as process
-
-
-def surefoot(*words: str) -> Result:
-    """The command in this process: torch is here already."""
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, words)
+from surefoot.errors import DataError, DiskError, RunError
+from tests.command_line import process, surefoot
 
 
 @pytest.mark.parametrize("command", [(), ("tokenize",), ("inspect",), ("verify",), ("count",)])
@@ -76,10 +68,13 @@ def test_tokens_of_others_are_adopted(tmp_path, monkeypatch):
     assert len(recipe.data()) == 15
 
 
-@pytest.mark.parametrize("to", ["x" * 300, "text/one.txt"])
-def test_a_corpus_that_cannot_be_made_there_is_refused_in_one_line(to, tmp_path):
+@pytest.mark.parametrize(
+    ("to", "kind", "message"),
+    [("x" * 300, DiskError, "could not be written"), ("text/one.txt", RunError, "is a file, not a directory")],
+)
+def test_a_corpus_that_cannot_be_made_there_is_refused_in_one_line(to, kind, message, tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "one.txt").write_text("words\n")
     result = surefoot("data", "tokenize", str(tmp_path / "text"), "--to", str(tmp_path / to))
-    assert isinstance(result.exception, DiskError)
-    assert "could not be written" in str(result.exception)
+    assert isinstance(result.exception, kind)
+    assert message in str(result.exception)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from surefoot.cli import main as cli
+from tests.command_line import process as surefoot
 from tests.raising import __file__ as RAISING
-from tests.test_cli import surefoot
 
 DOING = {
     "recipe": "called the recipe's function",
@@ -101,7 +101,7 @@ def test_everything_is_shown_to_those_who_ask(tmp_path, monkeypatch):
     ],
 )
 def test_a_file_that_cannot_be_imported_shows_its_lines(run_command, tmp_path, source, said):
-    (tmp_path / "r.py").write_text(source)
+    (tmp_path / "r.py").write_text(f"{source}def mine() -> 'Recipe': ...\n")
     (tmp_path / "helper.py").write_text("undefined\n")
     code, told = run_command("plan", "r.py")
     assert code == 1
@@ -157,6 +157,18 @@ def test_a_script_that_raises_under_watch_shows_its_own_lines(tmp_path):
     assert "ValueError: mine" in done.stderr
     assert "runpy" not in done.stderr
     assert "/surefoot/" not in done.stderr
+
+
+def test_a_failed_plan_is_told_with_the_first_step(tmp_path):
+    text = (
+        Path(RAISING)
+        .read_text()
+        .replace("return self.layer(x)", "return self.layer(x) if x.data_ptr() else fail('a plan')")
+    )
+    (tmp_path / "r.py").write_text(text)
+    done = surefoot("train", "r.py:recipe", "max_steps=1", "--run", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "planning failed, so the run has no prediction: " in done.stdout.split("step 1/1")[0]
 
 
 def test_python_callers_get_the_error_itself():

@@ -10,10 +10,10 @@ import pytest
 import surefoot
 from surefoot.checks.engine import functions
 from surefoot.checks.engine.functions import UNHEARD
-from surefoot.events.callers import DRIVING
-from surefoot.events.failsafe import PACKAGE, Failsafe
+from surefoot.events.failsafe import Failsafe
 from surefoot.events.rank_notes import told
 from surefoot.recipe.builtin import RECIPES, builtin_recipes
+from surefoot.source.owners import DRIVING, OWN
 from surefoot.training.guards.beats import WAITS
 
 ROOT = Path(surefoot.__file__).parent
@@ -41,7 +41,7 @@ def test_what_looks_is_not_heard():
 
 
 def test_a_failure_is_placed_inside_of_the_package(monkeypatch: pytest.MonkeyPatch):
-    assert ROOT == PACKAGE
+    assert Path(OWN) == ROOT
     failsafe = Failsafe(on=True)
     monkeypatch.delenv("SUREFOOT_RAISE")
     with pytest.warns(RuntimeWarning, match="surefoot stopped checking"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).parent.parent / "bench"
-SAMPLE = {"runs": 20, "corpora": 8, "pages": 3, "command-lines": 15, "checkpoints": 40}
+SAMPLE = {"runs": 20, "links": 10, "corpora": 8, "folders": 12, "pages": 3, "command-lines": 15, "checkpoints": 40}
 
 
 def said_by(*words: str) -> str:
@@ -59,6 +59,28 @@ with tempfile.TemporaryDirectory() as name:
 )
 def test_the_bench_notices(what, verdict):
     assert said_by("-c", ASKED.format(what)).strip() == verdict
+
+
+LINKED = """
+import random, tempfile
+from pathlib import Path
+from damaged.asking import Place
+from damaged.links import Links
+from damaged.runs import Runs
+import surefoot.ways.train
+
+surefoot.ways.train.place_checkpoints = lambda *_: None
+with tempfile.TemporaryDirectory() as name:
+    place = Place(Path(name).resolve())
+    place.make()
+    found = Links(Runs(place, 60.0))._read("unfinished", "checkpoints", "train")
+    print(f"{found.kind}: {found.why}")
+"""
+
+
+def test_a_run_that_prunes_through_a_link_is_noticed():
+    verdict = "accepted: train wrote or removed what a link leads to: checkpoints"
+    assert said_by("-c", LINKED).splitlines()[-1] == verdict
 
 
 def test_a_record_of_other_types_does_not_conform(monkeypatch):

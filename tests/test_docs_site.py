@@ -79,6 +79,50 @@ def test_a_page_of_html_is_looked_at_too(tmp_path: Path, planted: str, named: st
 
 
 @pytest.mark.usefixtures("docs_module")
+def test_pages_stand_in_the_navigation_under_the_headings_of_their_index(tmp_path: Path):
+    from build import section_nav
+
+    docs = little_docs(tmp_path, "")
+    for name in ("first", "second", "third"):
+        (docs / "learn" / f"{name}.md").write_text(f"# {name}\n")
+    index = "# Learn\n[One](first.md)\n\n## More\n[Two](second.md) [one](first.md)\n\n## Most\n[Three](third.md)\n"
+    (docs / "learn" / "index.md").write_text(index)
+    more = [{"More": [{"Two": "learn/second.md"}]}, {"Most": [{"Three": "learn/third.md"}]}]
+    assert section_nav(docs / "learn") == ["learn/index.md", {"One": "learn/first.md"}, *more]
+
+
+@pytest.mark.usefixtures("docs_module")
+@pytest.mark.parametrize(
+    ("code", "coloured"),
+    [
+        ('<span class="go">error broadcast-loss</span>', "error"),
+        ("warning kept-losses\n  seen    5 graphs", "warning"),
+        ("error: no such file", "error"),
+        ('<span class="go">gpt does not fit t4, 1 GiB short</span>', "error"),
+        ("gpt fits t4, 1 GiB to spare", "good"),
+        ('<span class="n">error</span>: a variable', None),
+        ("information broadcast-loss", None),
+    ],
+)
+def test_what_commands_print_is_coloured(code: str, coloured: str | None):
+    from colours import coloured_page
+
+    made = coloured_page(f"<p>error broadcast-loss</p><pre><span></span><code>{code}</code></pre>")
+    assert made.count("surefoot-") == bool(coloured)
+    assert f'class="surefoot-{coloured}"' in made or coloured is None
+
+
+@pytest.mark.usefixtures("docs_module")
+def test_a_picture_of_a_terminal_is_coloured_and_loads_nothing():
+    from pictures import terminal
+
+    made = terminal("$ surefoot\n\x1b[1;31merror\x1b[0m plain\n")
+    assert "fill: #ff7b72" in made
+    assert "error" in made
+    assert "url(http" not in made
+
+
+@pytest.mark.usefixtures("docs_module")
 def test_a_page_that_its_index_forgets_fails(tmp_path: Path):
     from build import BrokenSite, section_nav
 
@@ -118,6 +162,7 @@ def test_a_chapter_becomes_a_page_and_a_notebook_without_its_solutions(tmp_path:
     page = (docs / "learn" / "01_tensors.md").read_text()
     assert page.startswith("# Tensors\n\n[Download this chapter as a notebook](01_tensors.ipynb)\n")
     assert "it is 42\n    and no more\n" in page
+    assert "```python\n" in page, "its code is coloured"
     assert "After [the next](02_dtypes.md) comes none." in page
     assert page.index("<details") < page.index("answer = 6 * 7") < page.index("</details>") < page.index("it is 42")
     notebook = json.loads((docs / "learn" / "01_tensors.ipynb").read_text())

@@ -1,16 +1,18 @@
 """surefoot doctor: what it says of this machine, and that each part of the self-test can fail."""
 
 import json
-import tomllib
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tomllib
+import torch
 from typer.testing import CliRunner
 
 from surefoot.cli import checkup, self_test
 from surefoot.cli.main import app
-from surefoot.errors import DiskError
+from surefoot.errors import DiskError, MissingPackage
 from surefoot.records.codec import from_json
 from surefoot.records.doctor import Checkup, Device, Extra, SelfTest
 from surefoot.records.finding import Finding, Findings
@@ -24,7 +26,8 @@ CHECKUP = Checkup(
     compiler=None,
     folder="/home/me",
     free_bytes=5 * 2**20,
-    extras=(Extra("log", "logs", ("tensorboard 2.20",), ("wandb",), "pip install 'surefoot[log]'"),),
+    extras=(Extra("log", "logs", ("tensorboard 2.20",), ("wandb",), "pip install wandb"),),
+    torch="surefoot was tried with 2.13.0",
     tests=(SelfTest("plan", True, "a step is planned", 0.5), SelfTest("train", False, "no space", 1.0, "make room")),
 )
 
@@ -40,12 +43,12 @@ def test_the_command_says_that_all_is_well():
     assert [device.name for device in found.devices] == ["cpu", "cuda", "mps"]
     assert found.versions["torch"].startswith("2.")
     assert found.free_bytes > 0
-    assert json.loads(result.stdout)["extras"][0]["install"] == "pip install 'surefoot[data]'"
+    assert json.loads(result.stdout)["extras"][0]["install"].startswith("pip install")
 
 
 def test_every_extra_is_listed_with_what_it_adds():
     extras = set(PROJECT["optional-dependencies"]) - {*checkup.OF_DEVELOPERS}
-    assert extras <= set(checkup.ADDS), "say in cli/checkup.py what the new extra adds"
+    assert extras <= set(checkup.PURPOSES), "say in cli/checkup.py what the new extra adds"
     listed = {extra.name: extra for extra in checkup.extras()}
     assert set(listed) <= extras
     for extra in listed.values():
@@ -56,7 +59,7 @@ def test_an_extra_without_its_packages_is_missing(monkeypatch):
     asked = ["torch>=2", "surely-not-there>=1 ; extra == 'log'", 'numpy>=1; extra == "log"', "x; extra == 'dev'"]
     monkeypatch.setattr(checkup.importlib.metadata, "requires", lambda _: asked)
     (extra,) = checkup.extras()
-    assert (extra.name, extra.missing, extra.install) == ("log", ("surely-not-there",), "pip install 'surefoot[log]'")
+    assert (extra.name, extra.missing, extra.install) == ("log", ("surely-not-there",), "pip install surely-not-there")
     assert [each.split()[0] for each in extra.installed] == ["numpy"]
 
 
@@ -68,11 +71,63 @@ def test_the_text_ends_with_what_to_do(golden):
     assert "little" not in text
 
 
+@pytest.mark.parametrize(
+    ("version", "standing"),
+    [
+        ("2.13.0+cu130", "surefoot was tried with 2.13.0+cu130"),
+        ("2.7.1", "2.7.1 is too old: surefoot needs 2.8 or newer"),
+        ("2.99.0", "surefoot was not tried with torch 2.99.0, only with 2.8.0"),
+        ("none", "pip has no note of its version"),
+    ],
+)
+def test_it_says_which_torch_is_too_old_or_untried(version: str, standing: str):
+    assert checkup._standing(version).startswith(standing)
+
+
+def test_a_torch_that_is_too_old_fails_it_with_a_remedy(monkeypatch):
+    def refuse() -> None:
+        raise MissingPackage(
+            "surefoot needs torch 2.8 or newer, and torch 2.4.0 is installed: pip install 'torch>=2.8'"
+        )
+
+    monkeypatch.setattr(checkup, "require_torch", refuse)
+    (test,) = checkup.checkup().tests
+    assert (test.passed, test.remedy) == (False, "pip install 'torch>=2.8'")
+
+
 def failing(part) -> SelfTest:
-    test = self_test._tried("part", part, "do this")
+    test = self_test._tried("part", part)
     assert not test.passed
-    assert test.remedy == "do this"
+    assert test.remedy == "please report it with the output of `surefoot doctor --json`"
     return test
+
+
+def test_a_part_that_did_not_run_is_not_called_ok(monkeypatch):
+    monkeypatch.setattr("surefoot.world.world.accelerator", lambda: torch.device("meta"))
+    part = self_test._tried("exactness", self_test._exactness)
+    assert part.passed
+    assert not part.ran
+    text = as_text(checkup_text(replace(CHECKUP, tests=(CHECKUP.tests[0], part))))
+    assert "exactness  NOT RUN: a plan is compared on a CPU; on meta, `surefoot profile RECIPE` compares them" in text
+    assert text.rstrip().endswith("not run: exactness")
+
+
+@pytest.mark.parametrize(
+    ("error", "torch", "expected"),
+    [
+        (DiskError("full"), "2.13.0", "TMPDIR names another folder"),
+        (TypeError("x"), "2.13.0", "please report it"),
+        (
+            TypeError("x"),
+            "2.99.0",
+            r"was not tried with torch 2.99.0, only with 2.8.0, .*; if it fails with one of these too, please",
+        ),
+    ],
+)
+def test_a_remedy_fits_its_error(monkeypatch, error, torch, expected):
+    monkeypatch.setattr(self_test, "version", lambda _: torch)
+    assert re.search(expected, self_test._remedy(error))
+    assert ("TMPDIR" in self_test._remedy(error)) == isinstance(error, OSError | DiskError)
 
 
 def test_a_finding_in_clean_code_fails_it(monkeypatch):
@@ -122,6 +177,6 @@ def test_a_disk_that_cannot_be_written_fails_it_and_hides_no_other_part(monkeypa
     monkeypatch.setattr(self_test, "_exactness", lambda: "agree")
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 1
-    assert "DiskError: no space left" in " ".join(result.stdout.split())
+    assert "FAILED, no space left" in " ".join(result.stdout.split())
     assert "TMPDIR names another folder" in " ".join(result.stdout.split())
     assert result.stdout.count(" ok, ") == 3

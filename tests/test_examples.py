@@ -9,6 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+FOR_A_GPU = ("train_bert.py",)
+"""Scripts that run on a GPU only. They are planned."""
 CHECKS = ROOT / "docs" / "checks"  # their code is the check's own example, in the docstring that they are made from
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if CHECKS not in page.parents)]
 
@@ -17,7 +19,8 @@ PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.m
 def test_an_example_runs(path: Path, tmp_path: Path):
     for library in re.findall(r"^(?:from|import) (accelerate|lightning)\b", path.read_text(), re.MULTILINE):
         pytest.importorskip(library, reason=f"pip install {library}")
-    command = ["-m", "surefoot", "plan", str(path)] if "-> Recipe" in path.read_text() else [str(path)]
+    planned = "-> Recipe" in path.read_text() or path.name in FOR_A_GPU
+    command = ["-m", "surefoot", "plan", str(path)] if planned else [str(path)]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout

@@ -6,8 +6,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from surefoot.events import failsafe as module
-from surefoot.events.autograd import only_function_mode
 from surefoot.events.failsafe import Failsafe
+from surefoot.torch_inside.modes import only_function_mode
 
 
 class Seeing(TorchFunctionMode):
@@ -33,7 +33,7 @@ def test_a_callback_in_another_thread_that_began_just_before_does_not_take_the_m
         torch.ones(2)
 
     other = threading.Thread(target=safe.callback(lambda: None))
-    monkeypatch.setattr(module.time, "perf_counter", clock)
+    monkeypatch.setattr(module.time, "thread_time", clock)
     with Seeing() as mode:
         safe.mode = mode
         other.start()

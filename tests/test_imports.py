@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,20 +9,7 @@ from pathlib import Path
 import pytest
 
 import surefoot
-
-ROOT = Path(__file__).parent.parent
-
-
-def imported_by(code: str, *, cwd: Path = ROOT) -> set[str]:
-    """The modules that a fresh interpreter imports for a piece of code, by `-X importtime`."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, cwd=cwd, check=True
-    )
-    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
-    return {line.rpartition("|")[2].strip() for line in lines}
-
-
-CLI = "import sys; sys.argv = {argv!r}\nfrom surefoot.cli.main import main\ntry: main()\nexcept SystemExit: pass"
+from tests.imported import CLI, ROOT, imported_by
 
 
 def test_importing_surefoot_imports_no_torch():
@@ -100,6 +86,9 @@ def test_the_directions_of_imports_hold(copy_of_the_project: Path):
     assert done.returncode == 0, done.stdout
 
 
+FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import surefoot.step"
+
+
 @pytest.mark.parametrize(
     ("file", "line", "contract"),
     [
@@ -110,13 +99,14 @@ def test_the_directions_of_imports_hold(copy_of_the_project: Path):
         ("reports/plan.py", "import surefoot.step", "the layers of surefoot"),
         ("reports/plan.py", "import surefoot.world.world", "reports read records"),
         ("checkpoint/store.py", "import surefoot.meters.flops", "the layers of surefoot"),
+        ("records/tally.py", FOR_TYPES, "the layers of surefoot"),
         ("new_file.py", "import surefoot.errors", "the layers of surefoot"),
         ("checks/new_file.py", "import surefoot.errors", "the layers of checks"),
         ("checks/losses/loss_calls.py", "import surefoot.checks.models.layout", "the layers of checks"),
         ("checks/losses/rules/broadcast_loss.py", "import surefoot.checks.loop.gradients", "rules read facts"),
         ("checks/losses/rules/broadcast_loss.py", "import torch", "rules read facts"),
-        ("checks/source/cutoffs.py", "import torch", "the user's source is read without torch"),
-        ("explain/causes/devices.py", "import torch", "causes read records"),
+        ("source/cutoffs.py", "import torch", "the user's source is read without torch"),
+        ("debug/errors/causes/devices.py", "import torch", "causes read records"),
     ],
 )
 def test_a_planted_violation_is_refused(copy_of_the_project: Path, file: str, line: str, contract: str):
@@ -128,17 +118,59 @@ def test_a_planted_violation_is_refused(copy_of_the_project: Path, file: str, li
     assert any(contract in row for row in broken), done.stdout
 
 
-def test_private_torch_parts_stay_in_few_files():
-    """Only these files may reach into torch; dispatch modes are the one exception."""
-    worlds = {"world.py", "fake_ranks.py", "fake_operators.py", "fake_mode.py", "kernels.py"}
-    allowed = {*worlds, "phases.py", "autograd.py", "ddp.py", "aoti.py"}
-    for path in (ROOT / "src" / "surefoot").rglob("*.py"):
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            private = re.search(
-                r"torch\._[a-zA-Z]|torch\.utils\._|torch\.testing\._|_sequence_nr|\._version\b|reducer\._", line
-            )
-            is_mode = line == "from torch.utils._python_dispatch import TorchDispatchMode"
-            assert not private or is_mode or path.name in allowed, f"{path.name}:{number}: {line.strip()}"
+@pytest.fixture(scope="module")
+def imports() -> dict[str, set[str]]:
+    """For each file, the files that it imports, also for type checking only."""
+    import grimp
+
+    graph = grimp.build_graph("surefoot", exclude_type_checking_imports=False, cache_dir=None)
+    return {file: graph.find_modules_directly_imported_by(file) for file in graph.modules}
+
+
+def test_no_file_imports_more_than_40_others(imports: dict[str, set[str]]):
+    assert max(map(len, imports.values())) <= 40, max(imports, key=lambda file: len(imports[file]))
+
+
+CIRCLE = """
+import graphlib, grimp
+graph = grimp.build_graph("surefoot", exclude_type_checking_imports=False, cache_dir=None)
+imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+try:
+    graphlib.TopologicalSorter(imports).prepare()
+except graphlib.CycleError as error:
+    print(" <- ".join(error.args[1]))
+"""
+
+
+def circle_in(folder: Path) -> str:
+    """Files that import each other in a circle; empty if there are none.
+
+    Imports inside functions count, and so do those for type hints.
+    """
+    paths = {**os.environ, "PYTHONPATH": str(folder / "src")}
+    done = subprocess.run([sys.executable, "-c", CIRCLE], cwd=folder, env=paths, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_no_files_import_each_other_in_a_circle():
+    assert circle_in(ROOT) == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from surefoot.records.ledger import Ledger",
+        "if TYPE_CHECKING:\n    from surefoot.records.ledger import Ledger",
+        "def later():\n    from surefoot.records.ledger import Ledger",
+    ],
+)
+def test_a_planted_circle_is_found(copy_of_the_project: Path, line: str):
+    target = copy_of_the_project / "src" / "surefoot" / "records" / "tally.py"
+    target.write_text(f"from typing import TYPE_CHECKING\n{target.read_text()}\n{line}\n")
+    circle = circle_in(copy_of_the_project)
+    assert "surefoot.records.tally" in circle
+    assert "surefoot.records.ledger" in circle
 
 
 def test_import_linter_is_installed():

@@ -39,18 +39,6 @@ def test_the_legacy_profiler_agrees_with_the_counting_allocator():
     assert allocated_peak(run) == allocator.peak_bytes() - before
 
 
-def test_the_private_parts_of_torch_that_kernels_needs_are_there():
-    from torch.autograd import profiler_legacy
-
-    for owner, name in (
-        (torch.autograd, "_enable_profiler_legacy"),
-        (torch.autograd, "_disable_profiler_legacy"),
-        (torch.autograd, "_profiler_enabled"),
-        (profiler_legacy, "profile"),
-    ):
-        assert hasattr(owner, name), f"torch {torch.__version__} has no {owner.__name__}.{name}: see kernels.py"
-
-
 def test_views_elementwise_work_and_random_operators_are_not_run():
     kernels, x = Kernels(), torch.ones(4, 4)
     for func, args in (

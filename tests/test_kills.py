@@ -59,7 +59,7 @@ def test_every_recipe_killed_at_three_random_moments_ends_in_the_same_bits():
     said = run("import sys, kills; sys.argv[1:] = ['--recipes']; kills.main()")
     examples = [path for path in (BENCH.parent / "examples").glob("*.py") if "-> Recipe" in path.read_text()]
     kills = 3 * (len(builtin_recipes()) + len(examples))
-    assert said.splitlines()[-1] == f"RESULT kills={kills} wrong=0", said
+    assert said.splitlines()[-1] == f"RESULT kills={kills} wrong=0 orphans=0", said
 
 
 def test_a_run_whose_disk_is_wiped_after_each_of_five_kills_ends_in_the_same_bits():

@@ -1,6 +1,6 @@
 """Overhead: a tiny step, rehearsed and taken."""
 
-from surefoot.timing.call_overhead import call_seconds
+from surefoot.planning.timing.call_overhead import call_seconds
 
 
 def test_what_a_step_takes_longer_is_shared_by_its_calls():

@@ -8,15 +8,16 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import surefoot
-from surefoot import Recipe, load_recipe
+from surefoot import load_recipe
 from surefoot.data.batches import batches_of
 from surefoot.errors import NonFinite, RecipeError, RunError
 from surefoot.randomness import derive, seed_all
 from surefoot.techniques.own_step import Optimizers
-from surefoot.ways.lr_range import lr_range
-from surefoot.ways.overfit import overfit
+from surefoot.training.lr_range import lr_range
+from surefoot.training.overfit import overfit
+from tests.own_steps import two
 from tests.ranks import Case, on_ranks
-from tests.ways.test_resume import final_state, train_in_parts
+from tests.resumed import final_state, train_in_parts
 
 pytestmark = pytest.mark.sweep
 
@@ -113,31 +114,6 @@ def _first(model, name):
 
 
 # ------------------------------------------------------------------------------------------- other updates
-
-
-def two(**changes) -> Recipe:
-    """Two networks, each with its own optimizer."""
-
-    def step(networks, optimizers, batch):
-        loss = (networks["b"](networks["a"](batch[0])) ** 2).mean()
-        loss.backward()
-        for each in optimizers.values():
-            each.step()
-            each.zero_grad()
-        return loss
-
-    fields = {
-        "model": lambda: {"a": nn.Linear(4, 4), "b": nn.Linear(4, 1)},
-        "data": lambda: TensorDataset(torch.randn(32, 4)),
-        "optimizer": lambda networks: {
-            "a": torch.optim.Adam(networks["a"].parameters(), lr=0.1),
-            "b": torch.optim.SGD(networks["b"].parameters(), lr=0.2, momentum=0.9),
-        },
-        "step": step,
-        "micro_batch_size": 8,
-        "max_steps": 6,
-    }
-    return Recipe(**{**fields, **changes})
 
 
 def test_a_schedule_sets_the_rates_of_all(tmp_path):

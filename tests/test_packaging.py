@@ -14,7 +14,7 @@ import yaml
 import surefoot
 
 ROOT = Path(__file__).parent.parent
-FORMS = ("bug", "false-finding", "missed-bug")
+FORMS = ("bug", "device", "false-finding", "missed-bug")
 SCHEMAS = {
     "CITATION.cff": "citation-file-format",
     ".github/ISSUE_TEMPLATE/config.yml": "github-issue-config",
@@ -62,7 +62,7 @@ def test_the_wheel_says_what_it_is(wheel):
     (name,) = (name for name in wheel.namelist() if name.endswith("METADATA"))
     said = message_from_string(wheel.read(name).decode())
     assert said["Version"] == surefoot.__version__
-    assert "torch>=2.13" in said.get_all("Requires-Dist")
+    assert "torch>=2.8" in said.get_all("Requires-Dist")
     assert {"report", "hf", "finetune", "data", "log", "remote"} <= set(said.get_all("Provides-Extra"))
     (entry,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert "surefoot = surefoot.cli.main:main" in wheel.read(entry).decode()
@@ -74,8 +74,8 @@ def test_the_sdist_holds_source_tests_and_texts_but_no_bug_corpus(in_sdist):
     assert "corpus" not in top
     assert "tests/test_bench_silent_bugs.py" not in in_sdist
     assert {"tests/conftest.py", "tests/test_packaging.py", "src/surefoot/py.typed"} <= in_sdist
-    junk = ("__pycache__", ".hypothesis", ".venv", "runs/", ".mypy_cache", ".pyc")
-    assert not [name for name in in_sdist if any(part in name for part in junk)]
+    junk = ("__pycache__", ".hypothesis", ".venv", ".mypy_cache", ".pyc")
+    assert not [name for name in in_sdist if name.startswith("runs/") or any(part in name for part in junk)]
 
 
 def test_the_version_is_the_same_everywhere():
@@ -109,5 +109,6 @@ def test_the_forms_ask_for_what_is_needed():
         return {each["id"] for each in body if each.get("validations", {}).get("required")}
 
     assert "doctor" in required("bug")
+    assert "shared" in required("device")
     assert "script" in required("false-finding")
     assert {"buggy", "fixed"} <= required("missed-bug")

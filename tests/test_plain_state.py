@@ -150,7 +150,7 @@ def test_what_no_loss_depends_on_or_is_saved_is_not_named(model, tmp_path):
 @pytest.mark.parametrize("model", [Counter, GENERATORS["torch"]])
 def test_looking_changes_no_number(model, tmp_path, monkeypatch):
     looked = surefoot.train(recipe(model), path=str(tmp_path / "looked"))
-    monkeypatch.setattr("surefoot.training.run_findings.FIRST", 10**6)
+    monkeypatch.setattr("surefoot.training.reactions.run_findings.FIRST", 10**6)
     alone = surefoot.train(recipe(model), path=str(tmp_path / "alone"))
     assert [row.loss for row in looked.rows()] == [row.loss for row in alone.rows()]
     assert looked.weights.read_bytes() == alone.weights.read_bytes()
@@ -161,7 +161,7 @@ def test_running_statistics_are_as_they_were_after_a_look(tmp_path, monkeypatch)
         return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), Counter())
 
     looked = surefoot.train(recipe(norm), path=str(tmp_path / "looked"))
-    monkeypatch.setattr("surefoot.training.run_findings.FIRST", 10**6)
+    monkeypatch.setattr("surefoot.training.reactions.run_findings.FIRST", 10**6)
     alone = surefoot.train(recipe(norm), path=str(tmp_path / "alone"))
     assert looked.weights.read_bytes() == alone.weights.read_bytes()
 

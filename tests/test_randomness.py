@@ -1,6 +1,7 @@
 """Randomness follows from the place, and leaves no trace."""
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -72,3 +73,16 @@ def test_a_stream_goes_on_from_where_it_ended():
 def test_a_state_that_no_generator_had_is_refused(change):
     with kept(), pytest.raises(CheckpointError, match="cannot restore the saved state of the random generators"):
         set_generators({**generators(), **change})
+
+
+def test_a_device_with_one_generator_is_saved_and_restored(monkeypatch):
+    """As MPS, which nobody here has: `torch.mps` has `get_rng_state` and `set_rng_state`, and none for all devices."""
+    states = [torch.tensor([1, 2], dtype=torch.uint8)]
+    module = SimpleNamespace(get_rng_state=lambda: states[-1], set_rng_state=states.append)
+    assert not hasattr(torch.mps, "get_rng_state_all")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "get_device_module", lambda: module)
+    saved = generators()
+    states.append(torch.tensor([9, 9], dtype=torch.uint8))
+    set_generators(saved)
+    assert states[-1].tolist() == [1, 2]

@@ -8,27 +8,14 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
 import surefoot
 from surefoot.meters import allocator
-from surefoot.recipe.recipe import Recipe
-from surefoot.recipes.llama import SHAPES, Llama, llama
-from surefoot.ways import plan as way
+from surefoot.planning import recipe_plan as way
+from surefoot.recipes.llama import Llama
+from tests.planned_ranks import LAYOUTS, SEEN, SMALL, recipe
 from tests.ranks import Case, on_ranks
 
 pytestmark = pytest.mark.sweep
 
-SMALL = dataclasses.replace(SHAPES["tiny"], layers=2, width=64, hidden=96, context=32, heads=4, kv_heads=2)
-LAYOUTS = {
-    "fsdp": {"dp_shard": 2, "precision": "bf16-mixed", "micro_batch_size": 16},
-    "ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16},
-    "tp": {"tp": 2, "dp_shard": 1, "micro_batch_size": 16},
-}
 LAYOUTS |= {f"{name}-budget": {**LAYOUTS[name], "recompute": "budget=0.5"} for name in ("fsdp", "ddp")}
-SEEN = ("traffic", "collectives", "overlap")
-
-
-def recipe(layers: int = 2, **settings) -> Recipe:
-    shape = dataclasses.replace(SMALL, layers=layers)
-    small = dataclasses.replace(llama(context=32), micro_batch_size=2, model=lambda: Llama(shape))
-    return dataclasses.replace(small, **settings)
 
 
 @pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")

@@ -1,5 +1,6 @@
 """The README's files are examples, its commands are replayable, and the replay notices what is not printed."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,16 @@ def test_the_readme_has_files_and_commands():
     assert {command.split()[1] for command, *_ in commands(README)} >= {"watch", "plan", "check", "train", "report"}
 
 
+def test_the_readme_says_how_many_published_runs_are_of_one_framework():
+    page = (ROOT / "docs" / "measured" / "public-runs.md").read_text()
+    memory = page.split("## Memory", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| ([a-z]+)-\S+ \|(?:[^|\n]*\|){6}( yes)?", memory, flags=re.MULTILINE)
+    litgpt = [held for framework, held in rows if framework == "litgpt"]
+    some, held_out = (sum(bool(each) for each in kind) for kind in (litgpt, [held for _, held in rows]))
+    figures = f"{some} of them, and {len(litgpt)} of all {len(rows)}, are of one framework, litgpt"
+    assert f"in {held_out} held-out runs; {figures}" in README
+
+
 @pytest.mark.parametrize(
     ("shown", "printed", "lost"),
     [
@@ -27,6 +38,9 @@ def test_the_readme_has_files_and_commands():
         ([], ["a"], ""),
         (["...", "b", "..."], ["a", "b", "c"], ""),
         (["a ..."], ["a and more"], ""),
+        (["a ..."], ["a"], ""),
+        (["by ... checks."], ["by 12 checks."], ""),
+        (["by ... checks."], ["by 12 rules."], "by ... checks."),
         (["a"], ["b"], "a"),
         (["...", "b", "a", "..."], ["a", "b"], "a"),
         (["a", "c"], ["a", "b", "c"], "c"),

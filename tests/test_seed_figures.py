@@ -6,7 +6,7 @@ import torch
 from surefoot import datasheet, watch
 from surefoot.costs.napkin import largest_model, tensor_bytes, training_seconds
 from surefoot.meters.books import Books
-from surefoot.records.units import bytes_text
+from surefoot.units import bytes_text
 
 
 def booked(make) -> int:

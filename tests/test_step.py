@@ -15,7 +15,7 @@ from torch import nn
 import surefoot
 from surefoot import Recipe
 from surefoot.errors import RecipeError
-from surefoot.step import Step
+from surefoot.step import Step, Sums
 from surefoot.world.world import World
 
 
@@ -111,6 +111,29 @@ def test_gradients_are_gone_after_the_step_and_the_schedule_moved_once():
 def test_a_step_without_data_says_so():
     with World() as world, pytest.raises(RecipeError, match="the data ended"):
         Step(recipe(), world)([])
+
+
+class ForwardsFirst(Step):
+    """Another schedule of the same micro-batches: all forwards, then all backwards."""
+
+    def forward_backward(self, batches):
+        losses, counts = zip(*(self.loss_of(place, batch) for place, batch in enumerate(batches)), strict=True)
+        divisor = counts[0] * len(counts)
+        for loss in losses:
+            (loss / divisor).backward()
+        return Sums(sum(loss.detach() for loss in losses), sum(counts), divisor, last=None)
+
+
+def test_another_schedule_of_the_micro_batches_makes_the_same_update():
+    pieces = [batch_of(8, seed) for seed in range(4)]
+    clipped = recipe(max_grad_norm=0.1, micro_batch_size=8, global_batch_tokens=32)
+    made = []
+    for kind in (Step, ForwardsFirst):
+        with World() as world:
+            step = kind(clipped, world)
+            outcome = step(pieces)
+            made.append([outcome.loss, outcome.grad_norm, outcome.count, *step.parameters])
+    assert all(map(torch.equal, *made))
 
 
 def test_the_step_carries_no_instrumentation():

@@ -8,8 +8,8 @@ import torch
 from rich.console import Console
 
 import surefoot
-from surefoot.hardware.datasheet import datasheet
-from surefoot.hardware.names import DRIVER_NAMES, datasheet_of
+from surefoot.hardware.datasheet import datasheet, datasheet_of
+from surefoot.hardware.names import DRIVER_NAMES
 from surefoot.planning import mfu as utilisation
 from surefoot.reports.live import LiveView
 from surefoot.world.this_machine import present
@@ -49,7 +49,7 @@ def test_the_flops_are_those_of_the_plan_and_do_not_count_recomputation(small_re
 
 
 def test_a_run_shows_mfu_with_its_peak_where_the_device_is_known(small_recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("surefoot.training.start.peak_flops", lambda device, precision: 1e12)
+    monkeypatch.setattr("surefoot.training.opening.peak_flops", lambda device, precision: 1e12)
     out, recipe = StringIO(), small_recipe("gpt", "max_steps=2")
     with LiveView(2, console=Console(file=out, width=200)) as view:
         run = surefoot.train(recipe, path=str(tmp_path / "run"), tell=view)

@@ -134,6 +134,15 @@ for step in range(6):
     print("loss", loss.item().hex())
 """
 
+BY_HAND = """
+import torch
+weight = torch.zeros(3, requires_grad=True)
+for _ in range(3):
+    (gradient,) = torch.autograd.grad((weight - 1).square().sum(), weight)
+    with torch.no_grad():
+        weight -= 0.1 * gradient
+"""
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
@@ -163,7 +172,8 @@ def test_a_bug_in_a_script_is_named_with_its_line_and_the_exit_code_says_so(scri
     watched = run("-m", "surefoot", "watch", str(script), "--steps", "3", "--", "forget")
     assert watched.returncode == 1
     assert "missing-zero-grad" in watched.stdout
-    assert "train.py:16" in watched.stdout
+    assert "train.py:15" in watched.stdout
+    assert "15 | loss.backward()" in watched.stdout
     assert len(losses_of(watched.stdout)) == 2  # the third update ends the script
 
 
@@ -193,8 +203,16 @@ def test_a_script_that_trains_nothing_is_said_to(tmp_path: Path):
     path = tmp_path / "nothing.py"
     path.write_text("print('hello')\n")
     watched = run("-m", "surefoot", "watch", str(path))
-    assert watched.returncode == 0
-    assert "no optimizer made an update" in watched.stdout
+    assert watched.returncode == 2
+    assert "no training was seen: no backward pass and no optimizer step" in watched.stdout
+    assert "nothing found" not in watched.stdout
+
+
+def test_gradients_without_an_optimizer_are_training(tmp_path: Path):
+    path = tmp_path / "by_hand.py"
+    path.write_text(BY_HAND)
+    watched = run("-m", "surefoot", "watch", str(path))
+    assert (watched.returncode, "no training was seen" in watched.stdout) == (0, False), watched.stderr
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -216,7 +234,7 @@ def test_a_script_without_updates_is_measured_as_a_whole(tmp_path: Path):
     path = tmp_path / "inference.py"
     path.write_text("import torch\nmodel = torch.nn.Linear(8, 8)\nwith torch.no_grad():\n    model(torch.ones(2, 8))\n")
     watched = run("-m", "surefoot", "watch", str(path))
-    assert watched.returncode == 0
+    assert watched.returncode == 2
     assert "no optimizer made an update; the whole script: 416 B at the peak" in " ".join(watched.stdout.split())
 
 
@@ -225,3 +243,21 @@ def test_watching_restores_arguments_and_path(script: Path, capsys):
     watch_script(str(script), ["a"], steps=2)
     assert sys.argv == argv
     assert sys.path == path
+
+
+def test_a_recipe_is_checked():
+    recipe = str(Path(__file__).parent.parent / "examples" / "made_line.py")
+    watched = run("-m", "surefoot", "watch", recipe, "--", "lr=0.01")
+    assert watched.returncode == 0, watched.stderr
+    told, *checked = watched.stdout.splitlines()
+    assert told.endswith(f"is a recipe: checking it as `surefoot check {recipe}` does")
+    assert any(line.startswith("line: ") for line in checked)
+    refused = run("-m", "surefoot", "watch", recipe, "--run", "somewhere")
+    assert (refused.returncode, "--run needs a script" in refused.stderr) == (2, True)
+
+
+def test_a_file_that_is_not_python_is_refused(tmp_path: Path):
+    path = tmp_path / "config.yaml"
+    path.write_text("lr: 0.1\n")
+    refused = run("-m", "surefoot", "watch", str(path))
+    assert (refused.returncode, "is not a Python script" in refused.stderr) == (2, True)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from surefoot.debug.hangs.processes import tree_of
 from surefoot.errors import RunError
-from surefoot.stuck.processes import tree_of
 
 RANKS = 2
 TORCHRUN = ("-m", "torch.distributed.run", f"--nproc-per-node={RANKS}", "--standalone")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FINE = (0, 1, 2, 75)
+FINE = (0, 1, 2, 74, 75)
 """Exit codes that surefoot documents. Any other, or a death by signal, counts as a traceback."""
 MEMORY_BYTES = 12 << 30
 SECRET = "not to be read or written\n"

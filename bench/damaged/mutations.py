@@ -323,6 +323,11 @@ def change_json(kind: str, path: Path, place: Place, draw: Draw) -> str | None:
     return about if path.suffix == ".json" else f"line {number + 1}: {about}"
 
 
+def edit_json(path: Path, **fields: Any) -> None:
+    """Sets fields of a JSON file."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
 def other_encoding(path: Path, place: Place, draw: Draw) -> str | None:
     data = path.read_bytes()
     how = draw.choice(["latin-1", "utf-16", "bom", "nul"])

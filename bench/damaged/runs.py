@@ -184,6 +184,8 @@ class Runs:
             return Verdict("refused", "", answer)
         if not right:
             return Verdict("accepted", f"{command} took a {Path(mutation.file).name} that is not as declared", answer)
+        if mutation.kind == "resealed bomb" and command == "audit":
+            return Verdict("accepted", f"{command} took {mutation.about} for a checkpoint", answer)
         if mutation.kind.startswith(("resealed", "unsealed")):  # made on purpose: a hash tells damage, not malice
             return Verdict("shown", "", answer)
         noticed, outcome = self._noticed(mutation, answer), self._outcome(command)
@@ -269,7 +271,7 @@ def _drawn(folder: Path, file: str, place: Place, draw: random.Random) -> Mutati
     kind = draw.choice(sorted(kinds))
     unsealed = file == "run.json" and kind in mutations.JSON and draw.random() < 0.5
     if unsealed:  # what stands behind the digest must hold too
-        _edit(folder / file, digest="")
+        mutations.edit_json(folder / file, digest="")
     about = kinds[kind](folder / file, place, draw)
     return None if about is None else Mutation(f"unsealed {kind}" if unsealed else kind, file, about)
 
@@ -297,7 +299,7 @@ def named_target(folder: Path, place: Place, draw: random.Random) -> Mutation:
         (folder / name).write_text(evil_source(place))
     held = [name for name in ("run.json", "profile.json") if (folder / name).exists()]
     for name in held:
-        _edit(folder / name, target=target, knobs=knobs, **({"digest": ""} if name == "run.json" else {}))
+        mutations.edit_json(folder / name, target=target, knobs=knobs, **({"digest": ""} if name == "run.json" else {}))
     return Mutation("target", draw.choice(held), target)
 
 
@@ -347,6 +349,25 @@ def resealed_metadata(folder: Path, place: Place, draw: random.Random) -> Mutati
     return Mutation("resealed pickle", f"checkpoints/{state.name}/{file}")
 
 
+def resealed_bomb(folder: Path, place: Place, draw: random.Random) -> Mutation:
+    """A pickle of a few bytes that takes all memory, years, or the stack to load, under hashes that are right."""
+    state = draw.choice(sorted((folder / "checkpoints").glob("step-*")))
+    about, content = draw.choice(sorted(BOMBS.items()))
+    (state / ".metadata").write_bytes(content)
+    _reseal(state)
+    return Mutation("resealed bomb", f"checkpoints/{state.name}/.metadata", about)
+
+
+BOMBS = {
+    "a memo of 2 billion entries": b"\x80\x02Nr\xff\xff\xff\x7f.",
+    "a memo of 150 million entries": b"\x80\x02Nr\x80\xd1\xf0\x08.",
+    "the hash of 2**60 tuples": b"\x80\x04})" + b"2\x86" * 60 + b"Ns.",
+    "a key of a million nested tuples": b"\x80\x04})" + b"\x85" * 1_000_000 + b"Ns.",
+    "bytes of 8 GiB": b"\x80\x04\x8e" + (1 << 33).to_bytes(8, "little") + b"x.",
+    "a frame of 8 GiB": b"\x80\x04\x95" + (1 << 33).to_bytes(8, "little") + b"N.",
+}
+
+
 def resealed_state(folder: Path, place: Place, draw: random.Random) -> Mutation | None:
     """The outline of a state has changed, under hashes that are right."""
     state = draw.choice(sorted((folder / "checkpoints").glob("step-*")))
@@ -377,13 +398,9 @@ def resealed_manifest(folder: Path, place: Place, draw: random.Random) -> Mutati
 
 
 WHOLE = (
-    named_target, evil_recipe, no_checkpoints, strange_checkpoint, resealed_metadata, resealed_state,
+    named_target, evil_recipe, no_checkpoints, strange_checkpoint, resealed_metadata, resealed_bomb, resealed_state,
     resealed_manifest,
 )  # fmt: skip
-
-
-def _edit(file: Path, **fields: Any) -> None:
-    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
 
 
 def _reseal(state: Path) -> None:

@@ -2,7 +2,7 @@
 
 | verdict | meaning |
 |---|---|
-| refused | it ended with 1, 2 or 75 and a message, or it went on and named what it had passed over |
+| refused | it ended with 1, 2, 74 or 75 and a message, or it went on and named what it had passed over |
 | same | it was read, and all that came out is what comes out of the undamaged thing |
 | shown | a record without a hash parses, all its types are right, and what it says is shown |
 | accepted | damage went unnoticed: other weights, tokens or rows came out, a file under a hash was taken for whole, a record of wrong types was taken for right, or data became markup or control characters |

@@ -8,7 +8,7 @@ from surefoot.checks.run_throttle import RunThrottle, is_looked_at
 from surefoot.costs.compare import compared
 from surefoot.data.batches import batches_of
 from surefoot.recipe.recipe import Recipe
-from surefoot.records.comparison import Comparison
+from surefoot.records.profile import Comparison
 from surefoot.step import Step
 from surefoot.world.world import World
 

@@ -17,8 +17,8 @@ from surefoot.costs.compare import compared
 from surefoot.events.phases import Phases
 from surefoot.meters.log_rows import Rows
 from surefoot.meters.pace import Pace
-from surefoot.records.comparison import Comparison
 from surefoot.records.log import append_row
+from surefoot.records.profile import Comparison
 from watched.model import Model, Tokens
 
 

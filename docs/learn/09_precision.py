@@ -79,8 +79,8 @@ for name, result in results.items():
 
 # %% [markdown]
 # On CUDA, norms and softmax stay in float32. The last row shows how to set a policy for one part: switch autocast off
-# around it. Write such choices down. `surefoot plan` prints what stays in float32, and a run keeps its precision in
-# `run.json`.
+# around it. Write such choices down. `surefoot plan --tables` prints what stays in float32, and a run keeps its
+# precision in `run.json`.
 #
 # ## What it saves, and what it does not
 #

@@ -292,7 +292,7 @@ for name, plan in plans.items():
 # An all-reduce is a reduce-scatter and an all-gather, so it sends twice what either does. DDP's 4 bytes count as 8.
 # FSDP2 gathers twice, for forward and for backward, and scatters once: 12. It sends half as much again. If you keep
 # parameters after the forward pass, it is 8 again, and peak memory is near that of ZeRO 2. A plan also says how much
-# of this overlaps with computation: look for "communication" in `surefoot plan`. FSDP2 was built to work with
+# of this overlaps with computation: look for "communication" in `surefoot plan --tables`. FSDP2 was built to work with
 # `torch.compile`; use `compile=blocks` with it.
 #
 # ## 256 ranks on this machine

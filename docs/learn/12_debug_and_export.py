@@ -40,8 +40,8 @@ from torch.utils.data import TensorDataset
 import surefoot
 from surefoot.errors import SurefootError
 from surefoot.recipes.fashion import convolutional, dense
-from surefoot.ways.lr_range import lr_range
-from surefoot.ways.overfit import overfit
+from surefoot.training.lr_range import lr_range
+from surefoot.training.overfit import overfit
 
 F = nn.functional
 torch.manual_seed(0)
@@ -451,10 +451,11 @@ for name, each in (("float32", rebuilt), ("int8", small)):
 # %% [markdown]
 # **Where to next with a `.pt2` file?** AOTInductor compiles it to a library for servers. ExecuTorch runs it on
 # phones. `torch.onnx.export(..., dynamo=True)` turns it into ONNX for other runtimes. TorchScript is the older way,
-# superseded by export; TorchServe is no longer developed. surefoot writes safetensors and `.pt2`, and stops there.
+# superseded by export; TorchServe is no longer developed. `surefoot export` writes safetensors and `.pt2`; `--format`
+# names others: `hf`, `onnx`, `aoti`, `gguf` and `pte`. It runs each file and compares it with the trained model.
 #
-# Hugging Face's models are called with keyword arguments. `torch.export` takes these as `kwargs`. `surefoot export`
-# refuses such models for now.
+# Hugging Face's models are called with keyword arguments. `torch.export` takes these as `kwargs`, and so does
+# `surefoot export`.
 
 
 # %%

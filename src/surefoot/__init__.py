@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any
 from surefoot.watch import watch  # a module and a function share this name: bind the function first
 
 if TYPE_CHECKING:
+    from surefoot.debug.look.look import look as look
     from surefoot.errors import SurefootError as SurefootError
-    from surefoot.fit.search import what_fits as what_fits
+    from surefoot.exports.evaluate import evaluate as evaluate
+    from surefoot.exports.generate import generate as generate
+    from surefoot.exports.predict import predict as predict
     from surefoot.hardware.datasheet import datasheet as datasheet
+    from surefoot.planning.fit.search import what_fits as what_fits
     from surefoot.recipe.bare import recipe_of as recipe_of
     from surefoot.recipe.load import load_recipe as load_recipe
     from surefoot.recipe.recipe import Recipe as Recipe
@@ -21,12 +25,8 @@ if TYPE_CHECKING:
     from surefoot.records.run import read_run as read_run
     from surefoot.records.tally import Tally as Tally
     from surefoot.ways.check import check as check
-    from surefoot.ways.evaluate import evaluate as evaluate
     from surefoot.ways.export import export as export
-    from surefoot.ways.generate import generate as generate
-    from surefoot.ways.look import look as look
     from surefoot.ways.plan import plan as plan
-    from surefoot.ways.predict import predict as predict
     from surefoot.ways.profile import profile as profile
     from surefoot.ways.train import train as train
     from surefoot.world.world import fake_world as fake_world
@@ -45,19 +45,19 @@ _HOMES = {
     "Tally": "surefoot.records.tally",
     "check": "surefoot.ways.check",
     "datasheet": "surefoot.hardware.datasheet",
-    "evaluate": "surefoot.ways.evaluate",
+    "evaluate": "surefoot.exports.evaluate",
     "export": "surefoot.ways.export",
     "fake_world": "surefoot.world.world",
-    "generate": "surefoot.ways.generate",
+    "generate": "surefoot.exports.generate",
     "load_recipe": "surefoot.recipe.load",
-    "look": "surefoot.ways.look",
+    "look": "surefoot.debug.look.look",
     "plan": "surefoot.ways.plan",
-    "predict": "surefoot.ways.predict",
+    "predict": "surefoot.exports.predict",
     "profile": "surefoot.ways.profile",
     "read_run": "surefoot.records.run",
     "recipe_of": "surefoot.recipe.bare",
     "train": "surefoot.ways.train",
-    "what_fits": "surefoot.fit.search",
+    "what_fits": "surefoot.planning.fit.search",
 }
 
 _WITHOUT_TORCH = ("surefoot.errors", "surefoot.hardware", "surefoot.records")
@@ -70,7 +70,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
     if not _HOMES[name].startswith(_WITHOUT_TORCH):
-        from surefoot.torch_version import require_torch
+        from surefoot.torch_inside.version import require_torch
 
         require_torch()
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
@@ -83,6 +83,6 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext surefoot` in a notebook: surefoot watches each cell that begins with `%%watch`."""
-    from surefoot.notebook import register
+    from surefoot.integrations.notebook import register
 
     register(shell)

@@ -4,6 +4,7 @@ SurefootError
 ├── RecipeError      a recipe cannot be found, or a knob does not fit it
 ├── DataError        tokens on disk are damaged, missing, or not what their manifest says
 ├── WorldError       a step cannot run in this world, for example on this device
+├── RankLost         another rank ended or was killed in the middle of the work
 ├── NonFinite        the loss or the gradients are NaN or infinite; training stopped before the update
 ├── ParityError      an exported model computes other numbers than the trained model
 ├── RunError         a directory is not a run, cannot become one, or is in use
@@ -17,6 +18,8 @@ SurefootError
 """
 
 import math
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class SurefootError(Exception):
@@ -35,6 +38,12 @@ class DataError(SurefootError):
 
 class WorldError(SurefootError):
     """A step cannot run in this world, for example on this device."""
+
+
+class RankLost(SurefootError):
+    """Another rank ended or was killed in the middle of the work. `killed`: it raised no error of its own."""
+
+    killed = True
 
 
 class NonFinite(SurefootError):
@@ -84,3 +93,34 @@ class ReplicaError(SurefootError):
 
 class UnknownDevice(SurefootError):
     """No datasheet has this name."""
+
+
+ON_AN_INDEX = False
+"""Whether a package index has surefoot, so that `pip install 'surefoot[hf]'` works."""
+
+
+def installing(extra: str, *packages: str) -> str:
+    """The command that installs packages of an extra. All hints take it from here."""
+    return f"pip install 'surefoot[{extra}]'" if ON_AN_INDEX else f"pip install {' '.join(packages)}"
+
+
+def near(name: str, known: Iterable[str], *, most: int = 4) -> list[str]:
+    """The known names that a user may have meant: those that contain the name first, then those of similar letters."""
+    by_letters = {each.lower(): each for each in known}
+    word = name.lower()
+    parts = [each for each in by_letters if each.startswith(word)] if len(word) > 1 else []
+    parts += [each for each in by_letters if word in each] if len(word) > 2 else []
+    found = dict.fromkeys([*parts, *get_close_matches(word, by_letters, n=3)])
+    return [by_letters[each] for each in found][:most]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'layers'? `, or nothing if no name is similar."""
+    found = near(name, known)
+    return f"did you mean {' or '.join(map(repr, found))}? " if found else ""
+
+
+def known_names(name: str, known: Iterable[str]) -> str:
+    """The end of an error for an unknown name: similar ones if there are any, then all."""
+    names = list(known)
+    return f"{did_you_mean(name, names)}known: {', '.join(names)}"

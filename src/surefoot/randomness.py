@@ -65,7 +65,10 @@ def generators(*, devices: bool = True) -> dict[str, Any]:
         "torch": torch.get_rng_state(),
     }
     if devices and torch.accelerator.is_available():
-        state["devices"] = torch.get_device_module().get_rng_state_all()
+        module = torch.get_device_module()
+        # torch.mps has one device and no function for all of them
+        every = getattr(module, "get_rng_state_all", None) or (lambda: [module.get_rng_state()])
+        state["devices"] = every()
     return state
 
 
@@ -79,4 +82,6 @@ def set_generators(state: dict[str, Any]) -> None:
     except Exception as error:  # a state made by somebody else can be anything
         raise CheckpointError(f"cannot restore the saved state of the random generators: {error!r}") from error
     if "devices" in state and torch.accelerator.is_available():
-        torch.get_device_module().set_rng_state_all(state["devices"])
+        module = torch.get_device_module()
+        every = getattr(module, "set_rng_state_all", None) or (lambda states: module.set_rng_state(states[0]))
+        every(state["devices"])

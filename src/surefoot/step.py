@@ -13,9 +13,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from surefoot.build import build_model
 from surefoot.errors import NonFinite, RecipeError
 from surefoot.randomness import derive, seed_all
+from surefoot.recipe.build import build_model
 from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.returned import checked_loss, checked_metrics, checked_optimizer
 from surefoot.techniques import (
@@ -25,6 +25,7 @@ from surefoot.techniques import (
     clip,
     compile,
     ddp,
+    deterministic,
     ema,
     float32,
     freeze,
@@ -42,6 +43,7 @@ from surefoot.techniques import (
     schedule,
     tensor_parallel,
 )
+from surefoot.world.device import wide, widest
 from surefoot.world.world import World
 
 
@@ -71,6 +73,18 @@ class Scores:
     metrics: dict[str, torch.Tensor]
     is_mean: bool = False
     """Whether the loss function returned means, which have equal weight, instead of sums and counts."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The losses of a step's micro-batches on one rank, added up, and the count of their elements."""
+
+    loss: torch.Tensor
+    count: torch.Tensor | int
+    divisor: torch.Tensor | int
+    """What every loss was divided by before its backward: near the count. The update corrects for the difference."""
+    last: Any
+    """The last micro-batch and its loss. They live until the update ends, as in a plain loop, and plans count them."""
 
 
 def model_of(recipe: Recipe, layout: mesh.Layout, device: torch.device) -> torch.nn.Module:
@@ -157,7 +171,7 @@ class Step:
             *freeze.explain(self.model, self.recipe),
             *ema.explain(self.model, self.recipe),
         )
-        mixed += float32.explain(self.model, self.recipe)
+        mixed += [*float32.explain(self.model, self.recipe), *deterministic.explain(self.recipe)]
         return (*mixed, *frozen, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
     def evaluate(
@@ -168,7 +182,8 @@ class Step:
         The ranks take turns and give equally many batches; only the first `most` of all are counted. In float64 the
         sum of losses does not depend on their order. Every module returns to its previous mode.
         """
-        total_loss = torch.zeros((), dtype=sums_in, device=self.device)
+        dtype = widest(self.device) if sums_in is torch.float64 else sums_in
+        total_loss = torch.zeros((), dtype=dtype, device=self.device)
         total_count: torch.Tensor | int = 0
         totals = metrics.Totals()
         with self._evaluating():
@@ -262,24 +277,12 @@ class Step:
     def __call__(self, batches: Iterable[Any]) -> Outcome:
         if self.recipe.step is not None:
             return self._own(self.recipe.step, batches)
-        reference: torch.Tensor | int | None = None
         before = self._buffers() if self.recipe.nonfinite == "skip" else {}
-        for micro_batch, batch in enumerate(batches):
-            with self._syncing(micro_batch + 1 == self.micro_batches), loss_parallel.around(self.recipe):
-                loss, count = self.loss_of(micro_batch, batch)
-                if reference is None:
-                    reference, total_count, total_loss = self._expected(count), count, loss.detach()
-                else:
-                    total_count, total_loss = total_count + count, total_loss + loss.detach()
-                self.scaler.scale(accumulate.divided(loss, reference)).backward()
-        if reference is None:
-            raise RecipeError("a step got no micro-batch: the data ended")
-        if self.layout.ranks > 1 and micro_batch + 1 != self.micro_batches:
-            raise RecipeError(f"a step got {micro_batch + 1} of {self.micro_batches} micro-batches: the data ended")
-        total_loss, total_count = self._over_ranks(total_loss, total_count)
+        sums = self.forward_backward(batches)
+        total_loss, total_count = self._over_ranks(sums.loss, sums.count)
 
         self.scaler.unscale_(self.optimizer)
-        expected = reference if self.layout.data_ranks == 1 else reference * self.layout.data_ranks
+        expected = sums.divisor if self.layout.data_ranks == 1 else sums.divisor * self.layout.data_ranks
         accumulate.normalise(self.parameters, expected, total_count)
         grad_norm = clip.clip(self.parameters, self.recipe.max_grad_norm)
         mean_loss = total_loss / total_count
@@ -294,6 +297,27 @@ class Step:
         self.number += 1
         self.optimizer.zero_grad(set_to_none=True)
         return Outcome(mean_loss, grad_norm, total_count, updated)
+
+    def forward_backward(self, batches: Iterable[Any]) -> Sums:
+        """Runs forward and backward of all micro-batches of this rank. Returns the sums of their losses and counts.
+
+        The only method that decides when each forward and backward runs, so another schedule can take its place. It
+        must leave each gradient divided by `divisor` and reduced over ranks once.
+        """
+        divisor: torch.Tensor | int | None = None
+        for micro_batch, batch in enumerate(batches):
+            with self._syncing(micro_batch + 1 == self.micro_batches), loss_parallel.around(self.recipe):
+                loss, count = self.loss_of(micro_batch, batch)
+                if divisor is None:  # all micro-batches are divided by the same number, so their gradients add up
+                    divisor, total_count, total_loss = self._expected(count), count, loss.detach()
+                else:
+                    total_count, total_loss = total_count + count, total_loss + loss.detach()
+                self.scaler.scale(accumulate.divided(loss, divisor)).backward()
+        if divisor is None:
+            raise RecipeError("a step got no micro-batch: the data ended")
+        if self.layout.ranks > 1 and micro_batch + 1 != self.micro_batches:
+            raise RecipeError(f"a step got {micro_batch + 1} of {self.micro_batches} micro-batches: the data ended")
+        return Sums(total_loss, total_count, divisor, last=(batch, loss))
 
     def _own(self, step: Callable[[Any, Any, Any], Any], batches: Iterable[Any]) -> Outcome:
         """The update that the recipe wrote. It is made before surefoot sees whether its loss is finite."""
@@ -336,7 +360,7 @@ class Step:
         if self.layout.ranks == 1:
             return loss, count
         speaks = float(self.layout.speaks)
-        total_loss, total_count = self.world.sum(loss.double() * speaks, count * speaks)
+        total_loss, total_count = self.world.sum(wide(loss) * speaks, count * speaks)
         return total_loss.to(loss.dtype), total_count
 
     def _buffers(self) -> dict[torch.Tensor, torch.Tensor]:

@@ -5,34 +5,38 @@ This file imports torch only inside functions, so that `import surefoot` stays q
 
 from __future__ import annotations
 
-import runpy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import RunError
-from surefoot.events.budget import OVERHEAD, Budget
+from surefoot.events.watch_budget import OVERHEAD, Budget
+from surefoot.recipe.kind import is_notebook
+from surefoot.recipe.run_script import StopScript, no_script, run_script
+from surefoot.records.codec import from_json, to_json
 from surefoot.records.finding import Findings
 from surefoot.records.tally import Tally
 from surefoot.records.usage import Usage
 from surefoot.records.watched import Watched
-from surefoot.torch_version import require_torch
+from surefoot.torch_inside.version import require_torch
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Self
 
     from surefoot.checks.watcher import Watcher
-    from surefoot.explain.limited_memory import LimitedMemory
+    from surefoot.debug.memory.limited_memory import LimitedMemory
     from surefoot.meters.books import Books
     from surefoot.meters.pace import Pace
+    from surefoot.meters.splits import Splits
     from surefoot.training.watched_run import WatchedRun
 
 BOOKED_STEPS = 3
 """The most steps of a script that are measured operator by operator."""
-MEASURING = 0.5
+MEASURING = 0.15
 """Seconds that measuring operators may always take. Long steps are measured less often."""
 CHECKED_STEPS = 100
 """The most steps of a script that the checks look at, unless they look at all.
@@ -95,6 +99,7 @@ def watch_script(
     allow: Iterable[str] = (),
     keep: Path | None = None,
     memory_limit: int | None = None,
+    data: bool = False,
 ) -> Watched:
     """Runs a script as `python script` would, and watches it. With `steps`, it stops after that many updates.
 
@@ -102,10 +107,10 @@ def watch_script(
     checks to the end. `overhead` is the share of the script's own time that the checks may add: where they take long,
     they look at fewer steps. With `sparing`, it limits the measuring too. `keep` names a run directory for the results.
     `memory_limit` is the most bytes for the script's tensors: an operation that would take more raises
-    `torch.OutOfMemoryError`.
+    `torch.OutOfMemoryError`. With `data`, it also profiles the rows that training and validation were given.
     """
     if not Path(script).is_file():
-        raise RunError(f"no script {script}")
+        raise RunError(no_script(script))
     return watch_call(
         lambda: run_script(script, args),
         name=script,
@@ -116,6 +121,7 @@ def watch_script(
         allow=allow,
         keep=keep,
         memory_limit=memory_limit,
+        data=data,
     )
 
 
@@ -130,6 +136,7 @@ def watch_call(
     allow: Iterable[str] = (),
     keep: Path | None = None,
     memory_limit: int | None = None,
+    data: bool = False,
 ) -> Watched:
     """Calls a function that trains, and watches it as `watch_script` watches a script."""
     watching = Watching(
@@ -141,6 +148,7 @@ def watch_call(
         allow=allow,
         keep=keep,
         memory_limit=memory_limit,
+        data=data,
     )
     alive: object = None  # the variables of a script: `record` looks at what they still hold
     with watching, suppress(StopScript):
@@ -167,6 +175,7 @@ class Watching:
         allow: Iterable[str] = (),
         keep: Path | None = None,
         memory_limit: int | None = None,
+        data: bool = False,
     ) -> None:
         require_torch()
         from surefoot.checks.script_throttle import ScriptThrottle
@@ -185,7 +194,10 @@ class Watching:
         self._pace = Pace(phases, skipped=BOOKED_STEPS)
         self._watcher = Watcher(phases, *optimizers, failsafe=True)
         self._watcher.scene.source = str(Path(name).resolve())
-        self._throttle = None if check_all else ScriptThrottle(self._watcher, CHECKED_STEPS, Budget(overhead))
+        self._throttle = None
+        if not check_all:
+            measured = self._books.failsafe if sparing else None
+            self._throttle = ScriptThrottle(self._watcher, CHECKED_STEPS, Budget(overhead), beside=measured)
         self._ends = _ends(self._books, self._pace, steps)
         self._books.beside(*self._ends.meters)
         self.kept: WatchedRun | None = None
@@ -194,10 +206,19 @@ class Watching:
 
             self.kept = WatchedRun(keep, name, phases)
         self._memory = None if memory_limit is None else self._limited(memory_limit)
+        self._data = self._splits() if data else None
+
+    def _splits(self) -> Splits:
+        from surefoot.checks.samples.loss_targets import LossTargets
+        from surefoot.meters.splits import Splits
+
+        splits = Splits(self._books.phases)
+        self._watcher[LossTargets].tell = splits.lost
+        return splits
 
     def _limited(self, limit_bytes: int) -> LimitedMemory:
         """Limits the memory of the script, and not that of surefoot's own looks at it."""
-        from surefoot.explain.limited_memory import LimitedMemory
+        from surefoot.debug.memory.limited_memory import LimitedMemory
         from surefoot.meters.memory_limit import device_here
 
         memory = LimitedMemory(limit_bytes, device_here())
@@ -208,7 +229,7 @@ class Watching:
     def __enter__(self) -> Self:
         throttle, failsafe = self._throttle, self._watcher.scene.failsafe
         with ExitStack() as entering:
-            for each in (self.kept, self._memory, self._books, self._watcher, throttle):
+            for each in (self.kept, self._memory, self._books, self._watcher, throttle, self._data):
                 if each is not None:
                     entering.enter_context(each)
             self._entered = entering.pop_all()
@@ -227,7 +248,7 @@ class Watching:
 
     def _note_memory(self, error: BaseException) -> None:
         """If memory ran out, lets the error carry what is known of it. A run directory keeps it too."""
-        from surefoot.explain.out_of_memory import attach, looked_at
+        from surefoot.debug.memory.out_of_memory import attach, looked_at
         from surefoot.meters.memory_limit import device_here
 
         models, optimizers = self._books.phases.models, self._watcher.scene.optimizers
@@ -249,7 +270,7 @@ class Watching:
         seen = Watched(
             script=self.name,
             steps=pace.updates,
-            models=tuple(type(model).__name__ for model in models),
+            models=self._watcher.models(),
             parameters=sum(each.numel() for model in models for each in model.parameters()),
             first=books.steps[0] if books.steps else None,
             steady=books.steps[-1] if books.steps else None,
@@ -260,7 +281,13 @@ class Watching:
             data_seconds=pace.mean_data_seconds(),
             clock=pace.mean(),
             device=", ".join(sorted({str(each.device) for model in models for each in model.parameters()})),
+            trained=self._ends.trained or self._watcher.scene.differentiated,
+            data=self._data.profile() if self._data is not None else None,
         )
+        if is_notebook(self.name):
+            from surefoot.recipe.cells import in_cells
+
+            seen = from_json(Watched, in_cells(to_json(seen), self.name))
         if self.kept is not None:
             self.kept.end(seen)
         return seen
@@ -268,7 +295,7 @@ class Watching:
 
 def _ends(books: Books, pace: Pace, steps: int | None) -> Any:
     """A listener that hears the end of every update after all others."""
-    from surefoot.events.listener import Listener
+    from surefoot.events.listener import Listener, Segment
     from surefoot.meters.backwards import BackwardsMeter
     from surefoot.meters.syncs import SyncsMeter
 
@@ -277,6 +304,10 @@ def _ends(books: Books, pace: Pace, steps: int | None) -> Any:
 
         meters = (SyncsMeter(books.phases), BackwardsMeter(books.phases))
         counted = Tally()
+        trained = False
+
+        def entered(self, segment: Segment) -> None:
+            self.trained = self.trained or segment.name in ("backward", "update")
 
         def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
             if pace.updates <= len(books.steps):  # else the meters no longer see it
@@ -296,22 +327,3 @@ def _in_each(before: Tally, now: Tally) -> Tally:
         for each in now.accounts
     )
     return Tally.of(each for each in least if each.amount)
-
-
-class StopScript(BaseException):
-    """Stops a script from inside its optimizer. No `except Exception` of the script catches it."""
-
-
-def run_script(script: str, args: Sequence[str]) -> dict[str, Any]:
-    """Runs a script to its end, as `python script` would. Returns its variables; none if it left by `sys.exit`."""
-    argv, path = sys.argv, list(sys.path)
-    sys.argv = [script, *args]
-    sys.path.insert(0, str(Path(script).resolve().parent))
-    try:
-        return runpy.run_path(script, run_name="__main__")
-    except SystemExit as leaving:
-        if leaving.code not in (None, 0):
-            raise
-        return {}
-    finally:
-        sys.argv, sys.path[:] = argv, path

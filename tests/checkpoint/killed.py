@@ -23,7 +23,8 @@ import torch
 from surefoot.checkpoint.outline import leaves
 from surefoot.checkpoint.state import restore, state_of
 from surefoot.checkpoint.store import Checkpoints
-from tests.checkpoint.test_state import OPTIMIZERS, step_with, take
+from tests.checkpoint.states import OPTIMIZERS, step_with, take
+from tests.waiting import until
 
 
 def train(folder: Path, asynchronous: bool, steps: int) -> Any:
@@ -80,8 +81,7 @@ def in_child(folder: Path, asynchronous: bool, steps: int) -> int:
 
 def wait_for(pid: int, condition: Callable[[], bool]) -> None:
     """Until something is so, or the child has ended."""
-    while not condition() and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        time.sleep(0.0002)
+    until(lambda: condition() or os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT), pause=0.0002)
 
 
 def drive(folder: Path, asynchronous: bool, kills: int, steps: int, seed: int) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def drive(folder: Path, asynchronous: bool, kills: int, steps: int, seed: int) -
             before = promised(folder)
             wait_for(pid, lambda before=before: promised(folder) > before)  # drafts of the dead are swept by now
             wait_for(pid, lambda: any(folder.glob(".draft-*")))
-            time.sleep(chance.uniform(0, 0.005))
+            time.sleep(chance.uniform(0, 0.005))  # time itself: killed at any moment of a save
             os.kill(pid, signal.SIGKILL)
             seen["kills"] += 1
         _, status = os.waitpid(pid, 0)

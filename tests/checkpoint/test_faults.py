@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -306,6 +307,70 @@ def test_a_file_outside_of_the_checkpoint_is_not_read(checkpoints):
     (folder / ".metadata").write_bytes(pickle.dumps(metadata))
     seal(folder)
     assert "points to '../../elsewhere', which is not part of the checkpoint" in refused(checkpoints)
+
+
+LONG = (3 << 30).to_bytes(8, "little")
+BOMBS = {
+    "a memo of 150 million entries": (
+        b"\x80\x02Nr\x80\xd1\xf0\x08.",
+        "takes more than 256.00 MiB of memory to unpickle",
+    ),
+    "an index of a memo as text": (b"Np900000000\n.", "takes more than 256.00 MiB of memory to unpickle"),
+    "the hash of tuples of tuples": (b"\x80\x04})" + b"2\x86" * 60 + b"Ns.", "cannot be unpickled in 3 seconds"),
+    "a key of nested tuples": (b"\x80\x04})" + b"\x85" * 3_000_000 + b"Ns.", "cannot be unpickled in 5 seconds"),
+    "the hash of an argument": (
+        b"\x80\x04ctorch.serialization\n_get_layout\n)" + b"2\x86" * 60 + b"\x85R.",
+        "cannot be unpickled in 3 seconds",
+    ),
+    "a text longer than the file": (
+        b"\x80\x04\x8d" + LONG + b"x.",
+        "takes more than 256.00 MiB",
+    ),
+    "bytes longer than the file": (
+        b"\x80\x04\x8e" + LONG + b"x.",
+        "takes more than 256.00 MiB",
+    ),
+    "a frame longer than the file": (
+        b"\x80\x04\x95" + LONG + b"N.",
+        "takes more than 256.00 MiB",
+    ),
+    "lists in lists": (b"\x80\x04" + b"]" * 1_000_000 + b"a" * 999_999 + b".", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_pickle_that_asks_for_all_memory_or_time_is_refused(checkpoints, bomb):
+    """The first has nine bytes; unpickled in this process, it took 2.3 GB and 17 s. The third took for ever."""
+    content, words = BOMBS[bomb]
+    checkpoints.save(1, state(1))
+    folder = checkpoints.newest().path
+    (folder / ".metadata").write_bytes(content)
+    seal(folder)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert words in refused(checkpoints)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
+
+
+def test_sizes_and_paths_of_other_types_are_refused(checkpoints):
+    """torch would print them in its errors; the text of these tuples has 2**60 characters."""
+    bomb = ()
+    for _ in range(60):
+        bomb = (bomb, bomb)
+    for change, words in (
+        (lambda found: setattr(next(iter(found.storage_data.values())), "relative_path", bomb), "points to a tuple"),
+        (
+            lambda found: setattr(next(iter(found.state_dict_metadata.values())), "size", bomb),
+            "something else than tensors",
+        ),
+        (lambda found: setattr(next(iter(found.state_dict_metadata.values())).chunks[0], "sizes", bomb), "not torch's"),
+    ):
+        checkpoints.save(1, state(1))
+        folder = checkpoints.newest().path
+        metadata = pickle.loads((folder / ".metadata").read_bytes())
+        change(metadata)
+        (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+        seal(folder)
+        assert words in refused(checkpoints)
 
 
 def test_the_metadata_names_what_we_know_and_nothing_else(checkpoints):

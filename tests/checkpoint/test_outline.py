@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from surefoot.checkpoint.outline import Saved, from_json, take_apart, to_json
 from surefoot.errors import CheckpointError
+from tests.checkpoint.states import same
 
 NUMBERS = st.floats(width=64) | st.integers() | st.booleans()
 SCALARS = st.none() | NUMBERS | st.text() | st.sampled_from([torch.float32, torch.bfloat16, torch.int64])
@@ -27,21 +28,6 @@ STATES = st.recursive(
         | st.dictionaries(st.integers(), st.integers(), max_size=4).map(Counter)
     ),
 )
-
-
-def same(one, other) -> bool:
-    """Equal in type and in every bit, NaN included."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, np.generic):
-        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
-    if isinstance(one, float):
-        return struct.pack(">d", one) == struct.pack(">d", other)
-    return one == other
 
 
 @given(STATES)

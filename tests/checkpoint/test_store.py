@@ -183,7 +183,7 @@ def test_a_save_under_way_is_waited_for_and_no_two_write_at_once(folder, monkeyp
     def slow(step, *rest):
         running.append(step)
         assert len(list(folder.glob(".draft-*"))) == 0
-        time.sleep(0.1)
+        time.sleep(0.1)  # time itself: the next save comes while this one is under way
         publish(step, *rest)
 
     monkeypatch.setattr(checkpoints, "_publish", slow)

@@ -136,3 +136,12 @@ def on_steps(model, loss, steps=8):
 class Held:
     x: torch.Tensor
     scale: float = 1.0
+
+
+TWENTY = (
+    "missing-zero-grad", "detached-loss", "detached-layers", "eval-mode-in-training", "training-mode-in-evaluation",
+    "layers-in-plain-list", "parameter-outside-optimizer", "softmax-before-cross-entropy", "broadcast-loss",
+    "future-tokens-in-logits", "targets-equal-inputs", "padding-in-loss", "summed-micro-batches",
+    "mean-of-unequal-means", "clipping-scaled-gradients", "scheduler-at-wrong-rate", "kept-losses",
+    "update-without-gradients", "updates-rounded-away", "changing-samples",
+)  # fmt: skip

@@ -9,10 +9,10 @@ from torch.utils.data import DataLoader, TensorDataset
 import surefoot
 from surefoot.records.codec import from_json, to_json
 from surefoot.records.finding import Findings
+from surefoot.reports.console import as_text
 from surefoot.reports.findings import findings_text
 from surefoot.watch import watch_script
 from tests.checks.programs import X, Y, mlp, numbers, sgd
-from tests.reports.test_text import as_text
 
 
 def watched(loss, *, steps=4, batches=None, after=None) -> Findings:

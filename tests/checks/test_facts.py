@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from surefoot.checks import facts
-from surefoot.checks.facts import Facts
+from surefoot.checks.facts import Facts, merged
 from surefoot.checks.facts.loop import Backward, LoopFacts, Optimizing, Update
-from surefoot.checks.facts.losses import Loss, LossFacts
+from surefoot.checks.facts.losses import Loss, LossFacts, Term
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.checks.facts.text import Sequence, TextFacts
 from surefoot.checks.registry import CHECKS, EXPLAINS, facts_of, judged, run_checks
 
@@ -47,6 +48,41 @@ def test_no_field_of_facts_is_read_by_no_rule():
               if field.name not in read]  # fmt: skip
     assert not unread
     assert "no_such_field" not in read
+
+
+def names_handed_over() -> set[str]:
+    """Every field that is given to a record of facts somewhere in the package, or replaced in one."""
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in FOLDER.parent.parent.rglob("*.py"))
+    calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+    makers = {"replace", *(kind.__name__ for kind in SUBJECTS)}
+    made = (call for call in calls if isinstance(call.func, ast.Name) and call.func.id in makers)
+    return {str(keyword.arg) for call in made for keyword in call.keywords}
+
+
+def test_no_field_of_facts_is_handed_over_by_nobody():
+    given = names_handed_over()
+    missing = [f"{kind.__name__}.{field.name}" for kind in SUBJECTS for field in dataclasses.fields(kind)
+               if field.name not in given]  # fmt: skip
+    assert not missing
+
+
+def test_what_several_observers_collect_is_joined_in_their_order():
+    one, other = Term("a.py:1", 1.0), Term("a.py:2", 2.0)
+    merged_facts = merged([LossFacts(terms=(one,)), LoopFacts(ended=True), LossFacts(terms=(other,), known=())])
+    assert merged_facts[LossFacts] == LossFacts(terms=(one, other))
+    assert merged_facts[LoopFacts] == LoopFacts(ended=True)
+    assert merged_facts[TextFacts] == TextFacts()
+
+
+def test_what_one_observer_knows_stays_whoever_is_asked_first():
+    parts = [SampleFacts(part_of=8), SampleFacts(reorders=False), SampleFacts()]
+    for order in (parts, parts[::-1]):
+        assert merged(order)[SampleFacts] == SampleFacts(part_of=8, reorders=False)
+
+
+def test_two_observers_cannot_set_the_same_field():
+    with pytest.raises(ValueError, match=r"two observers hand over SampleFacts\.part_of: 8 and 9"):
+        merged([SampleFacts(part_of=8), SampleFacts(part_of=9)])
 
 
 def test_what_a_rule_is_given_cannot_be_changed():

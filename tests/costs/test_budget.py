@@ -6,8 +6,8 @@ from surefoot.costs.budget import limits_of
 from surefoot.costs.run_cost import run_cost
 from surefoot.errors import BudgetError
 from surefoot.hardware import cluster
-from surefoot.records.budget import Budget
 from surefoot.records.plan import Fit, Plan
+from surefoot.records.search import Budget
 from surefoot.records.step_time import StepTime
 from surefoot.records.usage import Peak, Usage
 from surefoot.reports.budget import limit_line

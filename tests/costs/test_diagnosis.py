@@ -5,7 +5,7 @@ import pytest
 from surefoot.costs.diagnosis import Signs, diagnose, memory_slope, said_once
 from surefoot.records.finding import Finding
 from surefoot.records.tally import Account, Tally
-from tests.reports.test_text import log_row
+from tests.rows import log_row
 
 ONE_ITEM = Tally.of([Account("syncs/loss/train.py:12", 4, "times"), Account("backwards/all", 4, "times")])
 REDUCED = Tally.of([Account("backwards/all", 4, "times"), Account("backwards/reduced", 4, "times")])
@@ -37,6 +37,8 @@ def test_what_an_accelerator_waits_for_is_information_on_a_cpu(check: str, devic
     "signs",
     [
         Signs("clean", step_seconds=1.0, data_seconds=0.05),
+        Signs("a model of 226 parameters", step_seconds=3e-3, data_seconds=1.5e-3, steps=10**6),
+        Signs("a short run", step_seconds=0.1, data_seconds=0.05, steps=100),
         Signs("one .item() a step", counted=Tally.of([Account("syncs/load/a.py:3", 1, "times")]), micro_batches=4),
         Signs("surefoot's own", counted=Tally.of([Account("syncs/update/surefoot", 9, "times")]), micro_batches=2),
         Signs("no_sync", counted=NO_SYNC),
@@ -46,6 +48,11 @@ def test_what_an_accelerator_waits_for_is_information_on_a_cpu(check: str, devic
 )  # fmt: skip
 def test_clean_records_show_nothing(signs: Signs):
     assert diagnose(signs) == ()
+
+
+def test_waiting_says_how_many_seconds_are_at_stake():
+    (found,) = diagnose(Signs("train.py", step_seconds=1.0, data_seconds=0.4, steps=1000))
+    assert found.seen == "40% of a step is spent waiting for data: 400 ms of 1 s, 6.7 min in 1,000 steps"
 
 
 def test_what_ends_a_run_stands_before_what_costs_time():

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 from surefoot.costs.ledgers import ledger_of
-from surefoot.records.plan import Plan
+from surefoot.records.event import Event, append_event
+from surefoot.records.plan import Plan, RunCost
 from surefoot.records.profile import Profile
 from surefoot.records.run import Run
-from surefoot.records.run_cost import RunCost
-from surefoot.records.step_time import StepTime
+from surefoot.records.step_time import Interval, StepTime
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Peak, Usage
+from surefoot.reports.html import difference_text
 
 MIB = 2**20
 PEAK = Peak(16 * MIB, "backward", "head", "aten.mm.default")
@@ -60,6 +61,7 @@ def test_a_run_that_stopped_early_says_so(tmp_path):
     off = entry(ledger, "run/tokens")
     assert (off.predicted, off.measured, off.attribution) == (500, 300, "after step 3")
     assert off.cause == "the run is interrupted. stopped by SIGTERM after step 3"
+    assert off.agrees is None
     assert entry(ledger, "run/step seconds").measured == 2.0
 
 
@@ -78,6 +80,34 @@ def test_seconds_and_dollars_have_two_sides_where_the_plan_knows_the_device(tmp_
     assert (of_run.predicted, of_run.measured, of_run.agrees) == (2.0, 2.1, True)
     assert (dollars.predicted, dollars.measured) == (cost.dollars, 10.5 / 3600 * 8 * 3.0)
     assert entry(ledger, "seconds/backward").agrees is False
+    slow = replace(run, seconds=14.0)
+    assert {each.account for each in ledger_of(plan, run=slow).disagreements} == {"run/dollars", "run/step seconds"}
+    wide = replace(
+        plan, time=replace(plan.time, interval=Interval(1.5, 3.0, "")), cost=replace(cost, low=0.75, high=1.5)
+    )
+    assert ledger_of(wide, run=slow).disagreements == ()
+
+
+def test_early_stopping_that_the_recipe_asked_for_is_no_difference(tmp_path):
+    run = Run(str(tmp_path), "gpt", "", "gpt", {}, "finished", 10, "cpu", "2.13", steps=3, tokens=300, seconds=6.0)
+    assert {each.account for each in ledger_of(PLAN, run=run).disagreements} == {"run/steps", "run/tokens"}
+    append_event(run.events, Event(3, "stopped-early", "2 evaluations were no better than loss 1 at step 1", "now"))
+    ledger = ledger_of(PLAN, run=run)
+    assert ledger.disagreements == ()
+    assert entry(ledger, "run/steps").cause.startswith("stopped early, as the recipe asked: 2 evaluations")
+
+
+def test_tiny_amounts_differ_by_nothing_that_means_something(tmp_path):
+    plan = replace(PLAN, checkpoint_bytes=2775, time=StepTime(1e-4))
+    run = Run(str(tmp_path), "gpt", "", "gpt", {}, "finished", 10, "cpu", "2.13", steps=5, tokens=500, seconds=2.5e-3)
+    saved = tmp_path / "checkpoints" / "step-00000005"
+    saved.mkdir(parents=True)
+    (saved / "state").write_bytes(bytes(55_000))
+    ledger = ledger_of(plan, run=run)
+    checkpoint = entry(ledger, "checkpoint/bytes")
+    assert (ledger.disagreements, checkpoint.cause) == ((), "")
+    assert difference_text(checkpoint) == "+51.00 KiB"
+    assert difference_text(entry(ledger, "run/step seconds")) == "+400 us"
 
 
 def test_bytes_moved_have_two_sides_or_none():

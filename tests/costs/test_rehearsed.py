@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from surefoot.costs.rehearsed import rehearsed_time
-from surefoot.records.timed import Timed
+from surefoot.records.usage import Timed
 
 CALLS = some.builds(
     Timed,

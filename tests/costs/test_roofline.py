@@ -13,7 +13,7 @@ from surefoot.costs.run_cost import best_interval, run_cost
 from surefoot.costs.time_constants import Constants, constants
 from surefoot.errors import UnknownDevice
 from surefoot.hardware import Datasheet, cluster, datasheet
-from surefoot.records.work import Work
+from surefoot.records.usage import Work
 
 CEILINGS = Ceilings({"bf16": 100e12, "fp32": 10e12}, 1e12, kernel_seconds=5e-6)
 

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.costs.trace_time import OUTSIDE, PYTHON, spent
-from surefoot.records.spans import MODULE, PHASE, STEP
+from surefoot.costs.trace_time import MODULE, OUTSIDE, PHASE, PYTHON, STEP, spent
 
 
 def event(name: str, begin: float, end: float, *, cat: str = "cpu_op", tid: int = 1, **args):

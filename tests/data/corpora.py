@@ -1,5 +1,6 @@
 """Small corpora for tests."""
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -26,3 +27,21 @@ def random_documents(count: int, tokens: int, *, vocabulary: int = 50_257, seed:
     random = np.random.default_rng(seed)
     lengths = random.integers(1, 2 * tokens, count)
     return [np.append(random.integers(0, vocabulary - 1, length), vocabulary - 1) for length in lengths]
+
+
+DOCUMENTS = random_documents(20, 100)
+STREAM = np.concatenate(DOCUMENTS)
+
+
+def megatron(folder: Path, dtype: str = "<i4", code: int = 4) -> Path:
+    """As Megatron-LM's `IndexedDatasetBuilder` lays it out; each document is two sequences."""
+    pieces = [piece for document in DOCUMENTS for piece in (document[:1], document[1:])]
+    lengths = np.array([len(piece) for piece in pieces], "<i4")
+    places = np.concatenate([[0], np.cumsum(lengths)[:-1]]) * np.dtype(dtype).itemsize
+    marks = np.arange(0, len(pieces) + 1, 2)
+    header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(pieces), len(marks))
+    (folder / "text.idx").write_bytes(
+        header + lengths.tobytes() + places.astype("<i8").tobytes() + marks.astype("<i8").tobytes()
+    )
+    STREAM.astype(dtype).tofile(folder / "text.bin")
+    return folder / "text.bin"

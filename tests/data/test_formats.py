@@ -1,6 +1,5 @@
 """Tokens that others have written are read without conversion, and can be adopted."""
 
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +9,8 @@ from surefoot.data.document_ends import open_ends
 from surefoot.data.formats import adopt, open_corpus
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import DataError
-from tests.data.corpora import random_documents
+from tests.data.corpora import DOCUMENTS, STREAM, megatron
 
-DOCUMENTS = random_documents(20, 100)
-STREAM = np.concatenate(DOCUMENTS)
 ENDS = np.cumsum([len(each) for each in DOCUMENTS])
 
 
@@ -37,20 +34,6 @@ def datatrove(folder: Path) -> Path:
         file.write_bytes(document.astype("<u4").tobytes())
     file.close()
     return folder / "00000.ds"
-
-
-def megatron(folder: Path, dtype: str = "<i4", code: int = 4) -> Path:
-    """As Megatron-LM's `IndexedDatasetBuilder` lays it out; each document is two sequences."""
-    pieces = [piece for document in DOCUMENTS for piece in (document[:1], document[1:])]
-    lengths = np.array([len(piece) for piece in pieces], "<i4")
-    places = np.concatenate([[0], np.cumsum(lengths)[:-1]]) * np.dtype(dtype).itemsize
-    marks = np.arange(0, len(pieces) + 1, 2)
-    header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(pieces), len(marks))
-    (folder / "text.idx").write_bytes(
-        header + lengths.tobytes() + places.astype("<i8").tobytes() + marks.astype("<i8").tobytes()
-    )
-    STREAM.astype(dtype).tofile(folder / "text.bin")
-    return folder / "text.bin"
 
 
 def npy(folder: Path) -> Path:

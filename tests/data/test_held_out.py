@@ -17,8 +17,8 @@ from surefoot.errors import DataError
 from surefoot.records.run import read_run
 from surefoot.step import Step
 from surefoot.world.world import World
+from tests.command_line import surefoot
 from tests.data.corpora import random_documents, write_corpus
-from tests.test_cli_data import surefoot
 
 STDLIB = Path(sysconfig.get_path("stdlib"))
 

@@ -17,8 +17,7 @@ from surefoot.data.formats import adopt, open_corpus
 from surefoot.data.shards import read_manifest, write_manifest
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import DataError
-from tests.data.corpora import random_documents, write_corpus
-from tests.data.test_formats import megatron
+from tests.data.corpora import megatron, random_documents, write_corpus
 
 
 @pytest.fixture

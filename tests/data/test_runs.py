@@ -14,8 +14,8 @@ from surefoot import load_recipe
 from surefoot.data.formats import open_corpus
 from surefoot.errors import DataError, RunError
 from surefoot.ways.train import train
+from tests.command_line import surefoot
 from tests.data.corpora import random_documents, write_corpus
-from tests.test_cli_data import surefoot
 
 SMALL = ("layers=1", "width=16", "heads=2", "context=32", "micro_batch_size=4", "global_batch_tokens=256")
 

@@ -4,7 +4,6 @@ import itertools
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +14,13 @@ from torch import nn
 import surefoot
 from surefoot.data.batches import batches_of
 from surefoot.data.identity import identity_of
+from surefoot.debug.runs.audit import audit
 from surefoot.errors import NonFinite, RecipeError, RunError
 from surefoot.recipe.sources import Function
-from surefoot.ways.audit import audit
 from tests.made import Replay, Walk, drawn, lengths, noisy_line, plain_line, recipe, replaying
 from tests.ranks import Case, on_ranks
-from tests.ways.test_resume import final_state, train_in_parts, train_to
+from tests.resumed import final_state, train_in_parts, train_to
+from tests.waiting import until
 
 pytestmark = pytest.mark.sweep
 
@@ -91,8 +91,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(name, tmp_path):
     log = tmp_path / "killed" / "log.jsonl"
     for steps in (3, 60, 120):
         running = start("killed")
-        while running.poll() is None and (not log.exists() or log.read_bytes().count(b"\n") < steps):
-            time.sleep(0.002)
+        until(lambda steps=steps: log.exists() and log.read_bytes().count(b"\n") >= steps, process=running, pause=0.002)
         running.send_signal(signal.SIGKILL)
         assert running.wait() == -signal.SIGKILL
     assert start("killed").wait() == 0

@@ -4,11 +4,13 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import sysconfig
 import time
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from surefoot.data.formats import open_corpus
 from surefoot.data.tokenize import tokenize
 from surefoot.data.tokenizer import BytePairTokenizer, ByteTokenizer, train_byte_pairs
 from surefoot.errors import DataError
+from tests.waiting import until
 
 STDLIB = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
 
@@ -208,6 +211,29 @@ def test_what_cannot_be_tokenised_is_refused(texts, tmp_path):
         BytePairTokenizer(tmp_path / "t.json")
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("model", "vocab", "!"), -5, "the id of token '!' is -5, not a whole number from 0 to 4,294,967,295"),
+        (("model", "vocab", "!"), 5.5, "the id of token '!' is 5.5, not a whole number"),
+        (("added_tokens", 0, "id"), -7, "the id of token '<|endoftext|>' is -7, not a whole number"),
+        (("pre_tokenizer", "pattern", "Regex"), "(a", "unmatched parenthesis at line 1 column"),
+        (("model", "merges"), [["zz", "y"]], "Token `zz` out of vocabulary at line 1 column"),
+    ],
+)
+def test_a_tokenizer_with_a_wrong_part_is_refused_with_its_own_name_before_anything_is_written(
+    texts, tokenizer, tmp_path, path, value, said
+):
+    table = json.loads(tokenizer.content)
+    table["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Isolated", "invert": False}
+    place = reduce(lambda part, key: part[key], path[:-1], table)
+    place[path[-1]] = value
+    (tmp_path / "wrong.json").write_text(json.dumps(table))
+    with pytest.raises(DataError, match=rf"^\S*wrong\.json is not a tokenizer\.json: .*{re.escape(said)}"):
+        tokenize([str(texts)], tmp_path / "corpus", tokenizer=str(tmp_path / "wrong.json"))
+    assert not (tmp_path / "corpus").exists()
+
+
 @pytest.mark.parametrize("line", ['{"text": "cut', '{"content": "elsewhere"}', "[1]"])
 def test_a_line_that_cannot_be_read_stops_the_job(tmp_path, line):
     (tmp_path / "x.jsonl").write_text('{"text": "fine"}\n' + line + "\n")
@@ -248,9 +274,8 @@ def test_a_killed_job_ends_in_identical_shards(tmp_path, kills):
         process = subprocess.Popen(
             [*command, str(folder)], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        while not (folder / ".job" / "job.json").exists():
-            time.sleep(0.01)
-        time.sleep(chance.uniform(0, 2.5))
+        until((folder / ".job" / "job.json").exists)
+        time.sleep(chance.uniform(0, 2.5))  # time itself: killed at any moment
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             done += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +13,17 @@ from pathlib import Path
 import pytest
 import torch
 
+import surefoot
 from surefoot.checkpoint.outline import leaves
 from surefoot.checkpoint.store import Checkpoints
+from surefoot.errors import CheckpointError
+from surefoot.recipe.load import load_recipe
 from surefoot.records.log import LogRow, read_rows
 from surefoot.records.run import Run, read_run
 from surefoot.training.weights import damage_of
 from tests.disk.machine import HERE, KILL, Done, Fault, Machine
 
+UNSAVED = 74
 WAVE = str(HERE / "wave.py")
 FULL, FAILING, READ_ONLY = errno.ENOSPC, errno.EIO, errno.EROFS
 CALLS = {"open": (FULL, READ_ONLY), "write": (FULL, FAILING), "fsync": (FAILING,), "rename": (READ_ONLY, FAILING)}
@@ -83,7 +88,8 @@ def outcome(folder: Path) -> Outcome:
 def assert_resumes(machine: Machine, folder: Path, alone: Outcome) -> Run:
     """The same command on a disk that works again ends in the bits of the undisturbed run."""
     again = train(machine, folder)
-    assert again.code == 0, again.err
+    assert again.code == (UNSAVED if read_run(folder).unsaved else 0), again.err
+    assert not (read_run(folder).unsaved and read_run(folder).saved_step)
     found = outcome(folder)
     assert found.weights == alone.weights
     assert found.state in (alone.state, [])
@@ -97,12 +103,13 @@ def assert_resumes(machine: Machine, folder: Path, alone: Outcome) -> Run:
 def assert_goes_on_or_says(done: Done, folder: Path) -> None:
     """Finished, and it is true; or one message that names a file of the run and says what to do."""
     assert "Traceback" not in done.err, done.err
-    if done.code == 0:
-        assert read_run(folder).status == "finished"
-        outcome(folder)
+    if done.code in (0, UNSAVED):
+        run = read_run(folder)
+        assert (run.status, bool(run.unsaved)) == ("finished", done.code == UNSAVED)
+        assert bool(outcome(folder).state) == (done.code == 0)
         return
     assert done.code == 2, done.err
-    assert done.err.startswith("DiskError: "), done.err
+    assert done.err.startswith("error: "), done.err
     assert str(folder) in done.said()
     assert done.said().endswith(", then run the same command again")
     if (folder / "run.json").exists():
@@ -189,6 +196,66 @@ def test_no_checkpoint_without_the_rows_of_its_steps(machine, alone, tmp_path):
     assert_resumes(machine, folder, alone)
 
 
+LAST = "the last checkpoint is missing: step 10 was not saved: "
+
+
+def test_a_last_checkpoint_that_the_disk_refused_is_the_last_word(machine, alone, tmp_path):
+    """The weights still fit on the disk, so the run is finished, and its exit code says that something is missing."""
+    folder = tmp_path / "run"
+    done = train(machine, folder, fault=Fault(f"{folder}/checkpoints/.draft-step-000000010-*", "open", FULL))
+    assert done.code == UNSAVED, done.err
+    assert done.said().startswith(LAST), done.err
+    assert "No space left on device; older checkpoints are unchanged; model.safetensors was written; " in done.said()
+    assert done.said().endswith("then run the same command again: it resumes from step 9")
+    run = read_run(folder)
+    assert (run.status, run.saved_step, run.reason) == ("finished", 9, done.said())
+    assert outcome(folder).weights == alone.weights
+    assert_resumes(machine, folder, alone)
+    assert outcome(folder).state == alone.state
+
+
+def test_a_run_that_could_save_no_step_is_not_trained_again(machine, alone, tmp_path):
+    folder = tmp_path / "run"
+    done = train(machine, folder, fault=Fault(f"{folder}/checkpoints/.draft-*", "open", FULL))
+    again = train(machine, folder)
+    for each in (done, again):
+        assert each.code == UNSAVED, each.err
+        assert "no step was saved, so training on from it needs a new run in another directory" in each.said()
+    assert len(list(read_rows(folder / "log.jsonl"))) == 10
+    assert outcome(folder).weights == alone.weights
+
+
+def test_a_disk_that_takes_neither_the_checkpoint_nor_the_weights(machine, alone, tmp_path):
+    folder = tmp_path / "run"
+    done = train(machine, folder, fault=Fault(f"{folder}/*.[dw][re][ai]*", "open", FULL))
+    assert done.code == 2
+    assert done.said().startswith("error: step 10 was not saved: "), done.err
+    assert f"and {folder}/model.safetensors could not be written: No space left on device" in done.said()
+    assert read_run(folder).status == "failed"
+    assert_resumes(machine, folder, alone)
+
+
+def test_a_stopped_run_that_could_not_save_says_so(tmp_path, monkeypatch):
+    def refuse(self, *_):
+        raise CheckpointError("step 2 was not saved: No space left on device")
+
+    def tell(run, row):
+        if row.step == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Checkpoints, "_publish", refuse)
+    run = surefoot.train(load_recipe(WAVE), path=str(tmp_path / "run"), tell=tell)
+    assert (run.status, run.unsaved) == ("interrupted", "step 2 was not saved: No space left on device")
+    assert run.reason.startswith(
+        "stopped by SIGTERM after step 2; the last checkpoint is missing: step 2 was not saved"
+    )
+    assert "model.safetensors was not written" in run.reason
+    assert run.reason.endswith("it resumes from step 0")
+    monkeypatch.undo()
+    again = surefoot.train(load_recipe(WAVE), path=str(tmp_path / "run"))
+    assert (again.status, again.unsaved, again.reason) == ("finished", "", "")
+
+
 def test_a_log_whose_sync_failed_is_written_anew(machine, alone, tmp_path):
     """The kernel may drop what it could not sync, and call the next sync a success."""
     folder = tmp_path / "run"
@@ -214,9 +281,9 @@ def test_events_that_are_refused_are_told_later_or_at_the_end(machine, half, tmp
 def test_findings_that_are_refused_do_not_hide_what_was_found(machine, tmp_path):
     folder = tmp_path / "run"
     fault = Fault(f"{folder}/.findings.json.part", "open", FULL)
-    done = train(machine, folder, fault=fault, words=["scale=inf"])
+    done = train(machine, folder, fault=fault, words=["scale=1e300"])
     assert done.code == 2
-    assert done.err.startswith("NonFinite: the loss of step 1 is inf")
+    assert done.err.startswith("error: the loss of step 1 is inf")
     [event] = read_run(folder).happened()
     assert (event.kind, "findings.json could not be written" in event.text) == ("not-written", True)
 
@@ -236,7 +303,7 @@ def test_without_locks_of_the_kernel_another_host_is_respected(machine, half, al
     (folder / "lock").write_text(json.dumps(there))
     done = train(machine, folder, fault=no_locks)
     assert done.code == 2
-    assert done.err.startswith(f"RunError: {folder} is in use by process {there['pid']} on node-7, since "), done.err
+    assert done.err.startswith(f"error: {folder} is in use by process {there['pid']} on node-7, since "), done.err
     assert f"if it has ended, delete {folder}/lock" in done.said()
     (folder / "lock").unlink()
     done = train(machine, folder, fault=no_locks)  # checkpoints/lock names a process of this machine that is dead

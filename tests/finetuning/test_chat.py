@@ -1,6 +1,8 @@
 """Conversations: the assistant's tokens and no others bear loss, whatever the template says about them."""
 
 import json
+import shutil
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -127,6 +129,99 @@ def test_a_row_has_the_loss_of_its_marks_and_documents_apart(talks, model, tmp_p
     assert "and" not in seen
 
 
+CALL = [{"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}]
+USES_TOOLS = {
+    "messages": [
+        {"role": "user", "content": "two and two?"},
+        {"role": "assistant", "content": "", "tool_calls": CALL},
+        {"role": "tool", "content": "4"},
+        {"role": "assistant", "content": "four"},
+    ]
+}
+WITH_TOOLS = tuned_models.TEMPLATE.replace(
+    "{{ message['content'] }}",
+    "{{ message['content'] or '' }}{{ message['tool_calls'] | string if 'tool_calls' in message else '' }}",
+)
+
+
+@pytest.mark.parametrize("content", ["", " \n", None, [], [{"type": "text", "text": ""}]])
+@pytest.mark.parametrize("template", [tuned_models.TEMPLATE, tuned_models.WITH_GENERATION])
+def test_a_turn_whose_tool_calls_the_template_drops_bears_no_loss(template, content, tmp_path):
+    tokenizer = read_tokenizer(str(tuned_models.tokenizer(tmp_path / "model", template)))
+    user, call, *rest = USES_TOOLS["messages"]
+    made = conversation({"messages": [user, {**call, "content": content}, *rest]}, tokenizer)
+    assert bearing(made, tokenizer) == "four<|end|>\n"
+    assert (made.empty_turns, made.unwritten) == (1, ("tool_calls",))
+    assert "None" not in tokenizer.decode(made.tokens)
+
+
+def test_a_turn_whose_tool_calls_are_written_is_learned(tmp_path):
+    tokenizer = read_tokenizer(str(tuned_models.tokenizer(tmp_path / "model", WITH_TOOLS)))
+    made = conversation(USES_TOOLS, tokenizer)
+    assert "'name': 'add'" in bearing(made, tokenizer)
+    assert (made.empty_turns, made.unwritten) == (0, ())
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    assert conversation({**USES_TOOLS, "tools": tools}, tokenizer).unwritten == ("tools",)
+
+
+def test_an_empty_turn_whose_place_the_template_hides_takes_the_loss_of_the_whole_line(tmp_path):
+    hides = "{% if messages | length < 4 %}{{ raise_exception('more') }}{% endif %}" + tuned_models.WITH_GENERATION
+    tokenizer = read_tokenizer(str(tuned_models.tokenizer(tmp_path / "model", hides)))
+    assert conversation(USES_TOOLS, tokenizer).bearing == 0
+
+
+def test_lines_with_empty_answers_and_dropped_tool_calls_are_named(model, tmp_path):
+    silent = [{"prompt": "two? ", "completion": each} for each in ("", None)]
+    file = lines(tmp_path / "talks.jsonl", TALK, USES_TOOLS, *silent, *[USES_TOOLS] * 5)
+    words = ["data", "chat", file, "--model", str(model), "--to", str(tmp_path / "corpus"), "--context", "100"]
+    said = CliRunner().invoke(app, words, env={"COLUMNS": "2000"})
+    assert said.exit_code == 0, said.output
+    assert (
+        f"without loss: empty answers in 8 lines: {file}:2, {file}:3, {file}:4, {file}:5, {file}:6, ..." in said.stdout
+    )
+    assert (
+        f"not in the corpus: tool_calls in 6 lines: {file}:2, {file}:5, {file}:6, {file}:7, {file}:8, ...; the"
+        in said.stdout
+    )
+    report = read_report(tmp_path / "corpus")
+    assert (report.read, report.kept, report.without_answer) == (9, 7, 2)
+    assert (report.empty_turns.count, report.unwritten["tool_calls"].count) == (8, 6)
+    only = {"messages": USES_TOOLS["messages"][:2]}
+    with pytest.raises(
+        DataError, match=r"1 with an empty answer, first .*talks\.jsonl:1; .* does not write tool_calls$"
+    ):
+        write_chat_corpus([lines(tmp_path / "talks.jsonl", only)], tmp_path / "none", model=str(model), context=100)
+
+
+def test_a_line_that_is_no_utf8_is_named_with_its_byte(model, tmp_path):
+    file = tmp_path / "talks.jsonl"
+    file.write_bytes(b'{"prompt": "a", "completion": "b"}\n\n{"prompt": "a\xff", "completion": "b"}\n')
+    with pytest.raises(DataError, match=r"talks\.jsonl, line 3: it is not UTF-8: byte 0xff at 13; each line must be"):
+        write_chat_corpus([str(file)], tmp_path / "corpus", model=str(model), context=100)
+    assert [each.name for each in tmp_path.iterdir()] == ["talks.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (("added_tokens", 0, "id", -7), "integer `-7`, expected u32 at line 1 column"),
+        (("pre_tokenizer", "pattern", "Regex", "(a"), "unmatched parenthesis at line 1 column"),
+        (None, "there is no folder"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_read_gives_one_line(model, talks, tmp_path, wrong, said):
+    if wrong is not None:
+        shutil.copytree(model, tmp_path / "wrong")
+        table = json.loads((model / "tokenizer.json").read_text())
+        table["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Isolated", "invert": False}
+        *path, last, value = wrong
+        reduce(lambda part, key: part[key], path, table)[last] = value
+        (tmp_path / "wrong" / "tokenizer.json").write_text(json.dumps(table))
+    with pytest.raises(DataError, match=said) as raised:
+        write_chat_corpus([talks], tmp_path / "corpus", model=str(tmp_path / "wrong"), context=100)
+    assert "\n" not in str(raised.value)
+
+
 def test_a_changed_mark_is_found(talks, model, tmp_path):
     write_chat_corpus([talks], tmp_path / "corpus", model=str(model), context=100)
     assert CliRunner().invoke(app, ["data", "verify", str(tmp_path / "corpus")]).exit_code == 0
@@ -135,6 +230,30 @@ def test_a_changed_mark_is_found(talks, model, tmp_path):
     done = CliRunner().invoke(app, ["data", "verify", str(tmp_path / "corpus")])
     assert isinstance(done.exception, DataError)
     assert "marks" in str(done.exception)
+
+
+def test_a_number_beyond_all_documents_is_refused(talks, model, tmp_path):
+    write_chat_corpus([talks], tmp_path / "corpus", model=str(model), context=100)
+    done = CliRunner().invoke(app, ["data", "preview", str(tmp_path / "corpus"), "--first", str(10**25)])
+    assert isinstance(done.exception, DataError)
+    assert "41 documents: there is no number 1" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"tokenizer_class": "BertTokenizer", "vocab_file": "none"}, "Missing [UNK] token"),
+        ({"backend": "\ud800"}, "surrogates not allowed"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_used_is_refused_where_it_is_read(model, tmp_path, settings, said):
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+    with pytest.raises(DataError, match="holds no tokenizer that transformers can read") as raised:
+        read_tokenizer(str(folder))
+    assert said in str(raised.value)
 
 
 def test_preview_can_be_read_without_colour(talks, model, tmp_path):

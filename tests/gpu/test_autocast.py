@@ -1,5 +1,7 @@
 """Autocast on a GPU target: CUDA's lists as torch has them, and what they do to a step's tensors."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,20 +18,23 @@ BOTH_ALIKE = {
 
 
 def cast_on(device: str) -> set[str]:
-    """The operators that torch's autocast treats on a device."""
+    """The operators that autocast treats on a device, without those for named dimensions of torch 2.12 and older."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
-    return {name.removeprefix("aten::") for name in names if has_kernel(name, f"Autocast{device}")}
+    found = {name.removeprefix("aten::") for name in names if has_kernel(name, f"Autocast{device}")}
+    return {name for name in found if not re.search("dimname|names_", name, re.IGNORECASE)}
 
 
 def test_the_lists_name_every_operator_that_cuda_and_the_cpu_cast_otherwise():
     """If this fails, torch's autocast lists changed: compare gpu/autocast.py with ATen/autocast_mode.h."""
     named = {name for name, _ in autocast.autocasting()}
     cuda, cpu = cast_on("CUDA"), cast_on("CPU")
-    cudnn = {"cudnn_convolution", "cudnn_convolution_transpose"}
+    cudnn = {"cudnn_convolution", "cudnn_convolution_transpose", "_cudnn_rnn"}  # a plan calls none of them
+    names = set(torch._C._dispatch_get_all_op_names())
+    removed = {name for name in ("cholesky", "qr") if f"aten::{name}" not in names}  # by torch 2.15
     assert cuda - cpu - cudnn <= named
-    assert cpu - cuda == set(autocast.AS_THEY_COME) | BOTH_ALIKE
-    assert named <= cuda | cpu
+    assert cpu - cuda == (set(autocast.AS_THEY_COME) | BOTH_ALIKE) - removed
+    assert named - removed <= cuda | cpu
 
 
 @pytest.fixture

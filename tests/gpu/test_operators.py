@@ -6,9 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.optim import optimizer as optimizers
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from surefoot.torch_inside.modes import TorchDispatchMode
 from surefoot.world.gpu.operators import can_be_efficient, can_flash
 from surefoot.world.gpu.target import Gpu, gpu
 from surefoot.world.world import FakeWorld
@@ -179,12 +178,3 @@ def test_optimizers_and_clipping_take_lists_unless_told_otherwise(on_gpu):
     with Names() as names:
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
     assert "_foreach_norm" in names.seen
-
-
-def test_the_private_parts_of_torch_that_a_gpu_world_touches_are_there():
-    """If this fails, torch moved them: see `_as_on`, `_lists_by_default` and `in_backward` in world.py."""
-    assert torch._C._current_graph_task_id() == -1
-    assert hasattr(torch.library, "_scoped_library")
-    for types in (optimizers._foreach_supported_types, torch.utils._foreach_utils._foreach_supported_types):
-        assert isinstance(types, list)
-    assert "cuda" in optimizers._get_foreach_kernels_supported_devices()

@@ -31,8 +31,8 @@ def test_what_cuda_reports_is_near_the_label(name: str):
     assert bool(sheet.compute_capability) == (sheet.vendor == "NVIDIA")
 
 
-def test_an_unknown_device_lists_the_known_ones():
-    with pytest.raises(UnknownDevice, match=r"no datasheet for 'h100x'; known: a10, a100-pcie-40gb.*, h100-sxm"):
+def test_an_unknown_device_says_where_the_known_ones_are():
+    with pytest.raises(UnknownDevice, match=r"'h100x'; did you mean 'h100-sxm'.*\? `surefoot hardware list` shows all"):
         datasheet("h100x")
 
 

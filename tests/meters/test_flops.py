@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from surefoot.meters.books import Books
+from surefoot.torch_inside.version import numbers
 
 
 def flops_of(model: nn.Module, *inputs: torch.Tensor):
@@ -37,7 +38,8 @@ def test_attention_by_hand(batch, heads, queries, keys, width):
     assert tally.total("flops/recompute") == product  # the scores again, because the kernel kept none
     with FlopCounterMode(display=False) as counter:
         F.scaled_dot_product_attention(*inputs)
-    assert counter.get_total_flops() == 0, "torch counts attention on the CPU now: compare the formulas"
+    theirs = 0 if numbers(torch.__version__) < (2, 15) else 2 * product
+    assert counter.get_total_flops() == theirs, "torch counts attention on the CPU in another way: compare the formulas"
 
 
 def test_convolution_by_hand():

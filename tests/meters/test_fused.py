@@ -13,7 +13,7 @@ from surefoot.events.phases import Phases
 from surefoot.meters.fused import Loop, Regions
 from surefoot.meters.meter import Operators
 from surefoot.meters.work import WorkMeter
-from surefoot.records.work import Work
+from surefoot.records.usage import Work
 
 ROWS, COLUMNS = 8, 16
 ALL = 4 * ROWS * COLUMNS

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from surefoot.events.autograd import innermost_mode
 from surefoot.events.phases import Phases
 from surefoot.meters.books import Books
 from surefoot.meters.pace import Pace
 from surefoot.meters.process_memory import held_bytes
+from surefoot.torch_inside.modes import innermost_mode
 
 
 def loop(steps: int, each=lambda: None) -> None:

@@ -6,10 +6,10 @@ import torch
 from surefoot import load_recipe
 from surefoot.meters.books import Books
 from surefoot.meters.work import starred
+from surefoot.planning.fake_step import Tracing
 from surefoot.planning.repeated_blocks import find_repeats
-from surefoot.planning.trace import Tracing
 from surefoot.planning.unrolled_trace import run_few
-from surefoot.records.work import Work
+from surefoot.records.usage import Work
 
 
 def booked(run) -> list[Work]:

@@ -9,17 +9,17 @@ from typer.testing import CliRunner
 
 import surefoot
 from surefoot import Recipe, load_recipe
-from surefoot.build import build_data, build_model
 from surefoot.cli.main import app
 from surefoot.data.pairs import padded
 from surefoot.errors import DataError, RecipeError
 from surefoot.finetuning.dpo import as_reference, dpo_loss, dpo_metrics
+from surefoot.recipe.build import build_data, build_model
 from surefoot.training.init_from import with_first_weights
-from surefoot.ways.reference import reference
+from surefoot.training.reference import reference
 from tests import preferences, tuned_models
-from tests.ways.test_resume import final_state, told, train_in_parts
+from tests.resumed import final_state, told, train_in_parts
 
-pytest.importorskip("peft", reason="pip install 'surefoot[finetune]'")
+pytest.importorskip("peft", reason="pip install peft")
 
 
 @pytest.fixture(scope="module")

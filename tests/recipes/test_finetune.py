@@ -10,16 +10,16 @@ from typer.testing import CliRunner
 
 import surefoot
 from surefoot import Recipe, load_recipe
-from surefoot.build import build_data, build_model
 from surefoot.cli.main import app
 from surefoot.errors import RecipeError
 from surefoot.hardware import datasheet
-from surefoot.records.budget import Budget
-from surefoot.records.units import seconds_text
+from surefoot.recipe.build import build_data, build_model
+from surefoot.records.search import Budget
+from surefoot.units import seconds_text
 from tests import tuned_models
-from tests.ways.test_resume import final_state, told, train_in_parts
+from tests.resumed import final_state, told, train_in_parts
 
-pytest.importorskip("peft", reason="pip install 'surefoot[finetune]'")
+pytest.importorskip("peft", reason="pip install peft")
 METHODS = ("full", "lora", "dora", "qlora", "frozen")
 
 
@@ -256,7 +256,7 @@ def test_training_without_weights_is_refused_unless_asked_for(folder, tokens, tm
 
 
 def test_a_plan_from_the_command_line(folder):
-    made = CliRunner().invoke(app, ["plan", "finetune", f"model={folder}", "method=qlora", "context=16"])
+    made = CliRunner().invoke(app, ["plan", "finetune", f"model={folder}", "method=qlora", "context=16", "--tables"])
     assert made.exit_code == 0, made.output
     assert "4 bits: " in made.output
 
@@ -289,7 +289,7 @@ def test_the_largest_method_is_the_last_that_fits_and_not_the_one_with_most_para
 
 def test_a_plan_compares_the_run_with_training_from_scratch(folder):
     words = ["plan", "finetune", f"model={folder}", "method=qlora", "context=16", "precision=bf16-mixed"]
-    made = CliRunner().invoke(app, [*words, "max_steps=100", "--on", "2xh100-sxm"])
+    made = CliRunner().invoke(app, [*words, "max_steps=100", "--on", "2xh100-sxm", "--tables"])
     assert made.exit_code == 0, made.output
     said = " ".join(made.output.split())
     whole = sum(each.numel() for each in load_file(folder / "model.safetensors").values())

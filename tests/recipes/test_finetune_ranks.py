@@ -13,10 +13,10 @@ from surefoot.meters import allocator
 from tests import preferences, tuned_models
 from tests.ranks import Case, on_ranks
 from tests.recipes.tuned_ranks import tuned
-from tests.ways.test_resume import final_state, told
+from tests.resumed import final_state, told
 
 pytestmark = pytest.mark.sweep
-peft = pytest.importorskip("peft", reason="pip install 'surefoot[finetune]'")
+peft = pytest.importorskip("peft", reason="pip install peft")
 
 METHODS = ("lora", "dora", "qlora", "full", "frozen", "bitfit")
 LAYOUTS = {"fsdp": [], "ddp": ["dp_replicate=2"]}
@@ -106,7 +106,7 @@ def test_preferences_are_learned_as_on_one_rank(method, tmp_path):
     model = preferences.model(tmp_path / "model")
     pairs = preferences.corpus(tmp_path / "pairs", model, count=80)
     if method == "full":
-        from surefoot.ways.reference import reference
+        from surefoot.training.reference import reference
 
         reference(str(pairs), model=str(model))
     words = [f"model={model}", f"data={pairs}", "loss=dpo", f"method={method}", f"context={preferences.CONTEXT}"]

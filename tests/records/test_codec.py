@@ -8,7 +8,7 @@ import surefoot
 from surefoot.records.codec import from_json, to_json
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.tally import Account
-from surefoot.records.units import amount_text, bytes_text, flops_text, seconds_text
+from surefoot.units import amount_text, bytes_text, flops_text, seconds_text
 
 
 def test_plans_profiles_and_findings_survive(small_recipe):

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from surefoot.cli.main import app
 from surefoot.errors import RunError
-from tests.reports.test_hostile_page import hostile_run
+from tests.reports.hostile import hostile_run
 
 
 @pytest.fixture(autouse=True)

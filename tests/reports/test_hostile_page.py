@@ -4,51 +4,18 @@ import re
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
-from surefoot.records.codec import to_json
-from surefoot.records.event import Event, append_event
 from surefoot.records.finding import Finding, Findings
-from surefoot.records.html import html_table, ledger_table, plan_table, profile_table, run_table, watched_table
 from surefoot.records.ledger import Entry, Ledger
-from surefoot.records.log import append_row
-from surefoot.records.plan import Plan, write_plan
-from surefoot.records.profile import write_profile
-from surefoot.records.run import Run, write_run
-from surefoot.records.watched import Watched, write_watched
+from surefoot.records.plan import Plan
 from surefoot.reports.figures import titled_figures
 from surefoot.reports.gather import report_of
+from surefoot.reports.html import html_table, ledger_table, plan_table, profile_table, run_table, watched_table
 from surefoot.reports.page import page, write_page
-from tests.reports.hostile import CLOSING, CONTROLS, MARKER, hostile
-from tests.reports.test_page import PROFILE, STEADY, TOKENS, browse, in_a_browser
-from tests.reports.test_text import log_row
-
-FINDINGS = Findings("gpt", ("a",), (Finding("a", "error", "seen", "where", "why", "remedy"),))
-RUN = Run(
-    "", "gpt", "the next byte", "gpt", {"layers": 2, "corpus": "x"}, "failed", 1_000, "cpu", "2.13.0",
-    settings={"precision": "32-true"}, steps=30, tokens=8192, seconds=3.0, first_loss=5.0, last_loss=2.0,
-    reason="it stopped", choices=("a choice",), environment={"python": "3.11"}, token_ledger=TOKENS,
-)  # fmt: skip
-WATCHED = Watched("train.py", 3, ("Model",), 10, STEADY, STEADY, FINDINGS, device="cpu", step_seconds=(1.0,))
-
-
-def hostile_run(folder: Path, marker: str) -> Path:
-    """A run directory in which every text of every record has the marker behind it, and so has its own name."""
-    folder.mkdir(parents=True)
-    run = replace(hostile(RUN, marker), path=str(folder))
-    write_run(run)
-    with run.log.open("w") as file:
-        for step in range(1, 31):
-            append_row(file, replace(log_row(step, loss=2.0), samples_digest=marker, memory_bytes=10**9))
-    append_event(run.events, hostile(Event(3, "resumed", "text", "2026-11-15"), marker))
-    run.findings.write_text(to_json(hostile(FINDINGS, marker)))
-    write_plan(folder, hostile(Plan("gpt", "", {}, 1_000, 8192, 1, 30, steady=STEADY), marker))
-    write_profile(folder, hostile(PROFILE, marker))
-    write_watched(folder, hostile(WATCHED, marker))
-    run.source.write_text(f"# {marker}", errors="replace")
-    return folder
+from tests.reports.hostile import CLOSING, CONTROLS, MARKER, RUN, WATCHED, hostile, hostile_run
+from tests.reports.pages import PROFILE, STEADY, browse, in_a_browser
 
 
 class Elements(HTMLParser):

@@ -28,15 +28,22 @@ from surefoot.reports.profile import comparison_text, profile_text
 from surefoot.reports.report import report_text
 from surefoot.reports.run import run_text
 from surefoot.reports.watched import watched_text
-from tests.reports.hostile import CONTROLS, hostile
-from tests.reports.test_hostile_page import FINDINGS, RUN, WATCHED, hostile_run
-from tests.reports.test_page import PROFILE, STEADY, TOKENS
-from tests.reports.test_text import log_row
-from tests.test_cli import surefoot
+from tests.command_line import process as surefoot
+from tests.reports.hostile import CONTROLS, FINDINGS, RUN, WATCHED, hostile, hostile_run
+from tests.reports.pages import PROFILE, STEADY, TOKENS
+from tests.rows import log_row
+from tests.terminals import LIVE
+
+
+def whole_plan_text(plan: Plan):
+    return plan_text(plan, tables=True, assumed=True)
+
 
 LEDGER = Ledger((Entry("memory", "unit", 1, 2, attribution="a", cause="b"), Entry("flops", "unit", None, 2)))
 TEXTS = {
-    plan_text: Plan("gpt", "", {"layers": 2}, 1_000, 8192, 1, 30, steady=STEADY, choices=("a",), assumptions=("b",)),
+    whole_plan_text: Plan(
+        "gpt", "", {"layers": 2}, 1_000, 8192, 1, 30, steady=STEADY, choices=("a",), assumptions=("b",)
+    ),
     findings_text: FINDINGS,
     watched_text: WATCHED,
     ledger_text: LEDGER,
@@ -49,7 +56,6 @@ TEXTS = {
     manifest_text: Manifest("uint16", 10, "bytes", 1, (Shard("a", 3, 1, 5),)),
     run_text: RUN,
 }
-LIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.__name__)
@@ -64,7 +70,7 @@ def test_a_terminal_gets_colours_of_ours_alone():
     file = StringIO()
     console = PlainConsole(file=file, force_terminal=True, width=500, color_system="standard", legacy_windows=False)
     console.print(profile_text(replace(hostile(PROFILE, CONTROLS), traced_over_timed=1.5), hostile(LEDGER, CONTROLS)))
-    console.print(plan_text(hostile(TEXTS[plan_text], CONTROLS)))
+    console.print(whole_plan_text(hostile(TEXTS[whole_plan_text], CONTROLS)))
     left = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
     assert "\x1b[1m" in file.getvalue()
     assert LIVE.findall(left) == []
@@ -77,6 +83,14 @@ def test_the_live_view_shows_choices_as_text():
         view(run, log_row(1, loss=2.0))
     assert LIVE.findall(file.getvalue()) == []
     assert "a choice\\x1b[31m" in file.getvalue()
+
+
+def test_the_bar_shows_names_of_metrics_as_text():
+    file = StringIO()
+    console = PlainConsole(file=file, force_terminal=True, width=500, legacy_windows=False)
+    with LiveView(2, console=console) as view:
+        view(RUN, replace(log_row(1, loss=2.0), metrics={"[/]": 1.0, "[bold]score": 2.0}))
+    assert "[/] 1.0000  [bold]score 2.0000" in file.getvalue()
 
 
 def test_a_half_of_a_character_can_be_shown(tmp_path):

@@ -61,5 +61,5 @@ def test_the_curve_can_be_kept_as_a_picture(suffix: str, tmp_path):
 
 def test_a_picture_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingPackage, match="pip install 'surefoot\\[report\\]'"):
+    with pytest.raises(MissingPackage, match="pip install matplotlib"):
         figure_for(tmp_path / "curve.svg")

@@ -11,7 +11,7 @@ from surefoot.records.event import Event, append_event
 from surefoot.records.export import Export
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.ledger import Ledger
-from surefoot.records.log import LogRow, append_row
+from surefoot.records.log import append_row
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.profile import Profile
 from surefoot.records.run import Run
@@ -26,6 +26,7 @@ from surefoot.reports.plan import plan_text
 from surefoot.reports.profile import comparison_text, profile_text
 from surefoot.reports.run import run_text
 from surefoot.reports.watched import watched_text
+from tests.rows import log_row
 
 MIB = 2**20
 TALLY = Tally.of(
@@ -63,7 +64,8 @@ def test_plan(golden):
         "blocks": "24 blocks of layers from runs with 3, 4 and 5",
     }
     plan = Plan("gpt", "the next byte", KNOBS, 3_281_408, 8192, 4, 500, **steps)
-    golden("plan.txt", as_text(plan_text(plan)))
+    golden("plan_short.txt", as_text(plan_text(plan), width=80))
+    golden("plan.txt", as_text(plan_text(plan, tables=True, assumed=True)))
 
 
 def test_plan_on_a_gpu(golden):
@@ -73,7 +75,8 @@ def test_plan_on_a_gpu(golden):
     fits, tight, not_at_all = (Fit.of("h100-sxm", memory_bytes=size * MIB, **memory) for size in (1000, 710, 700))
     steps = {"first": FIRST, "steady": STEADY, "reserved_bytes": reserved, "assumptions": ("the context is 426 MiB",)}
     plan = Plan("gpt", "the next byte", KNOBS, 3_281_408, 8192, 4, 500, **steps, fit=fits)
-    golden("plan_on.txt", as_text(plan_text(plan)))
+    golden("plan_on_short.txt", as_text(plan_text(plan), width=80))
+    golden("plan_on.txt", as_text(plan_text(plan, tables=True, assumed=True)))
     lines = [as_text(plan_text(replace(plan, fit=fit))).splitlines()[0] for fit in (fits, tight, not_at_all)]
     assert lines == [
         "gpt fits h100-sxm, 274.00 MiB to spare: it takes 726.00 MiB of 1000.00 MiB",
@@ -163,20 +166,13 @@ def test_a_watched_script_shows_findings_first_and_infos_only_if_asked():
     assert told.startswith(f"error {FINDING.check}")
     assert "asked-info" not in told
     assert "memory" not in told
-    assert told.endswith("1 finding by 2 checks. 2 infos not shown: see --infos.\n")
+    assert told.endswith("1 finding by 2 checks: missing-zero-grad at train.py:16. 2 infos not shown: see --infos.\n")
     asked = as_text(watched_text(seen, infos=True)).splitlines()
     (line,) = (number for number, each in enumerate(asked) if each.startswith("info asked-info"))
     assert asked[line + 1].startswith("info other-info")  # one line each, however long
-    assert asked[-1] == "train.py: 1 finding by 2 checks."
+    assert asked[-1] == "train.py: 1 finding by 2 checks: missing-zero-grad at train.py:16."
     with_callback = as_text(findings_text(found, infos="number"))
     assert with_callback.endswith("2 infos not shown.\n")
-
-
-def log_row(step: int, *, loss: float, seconds: float = 0.9, evaluation_loss: float | None = None) -> LogRow:
-    return LogRow(
-        step=step, loss=loss, grad_norm=1.5, clipped_norm=1.0, lr=1e-3, tokens=8192, samples=(1, 2),
-        samples_digest="d", updated=True, seconds=seconds, data_seconds=0.01, evaluation_loss=evaluation_loss,
-    )  # fmt: skip
 
 
 def rows(view: LiveView, steps: int) -> None:

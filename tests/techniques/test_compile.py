@@ -1,7 +1,6 @@
 """Compile: where it holds, what it leaves alone, and which graph breaks it names."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from surefoot.reports.profile import profile_text
 from surefoot.step import Step
 from surefoot.techniques.compile import graph_breaks
 from surefoot.world.world import FakeWorld, TinyWorld, World
+from tests.techniques.breaking import LINE, breaking
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the compiler itself
 
@@ -27,47 +27,6 @@ def nothing_compiled_before():
     torch.compiler.reset()
     yield
     torch.compiler.reset()
-
-
-LINE = next(
-    f"{__file__}:{number}"
-    for number, text in enumerate(Path(__file__).read_text().splitlines(), 1)
-    if text.endswith("# the break")
-)
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x):
-        x = self.layer(x).relu()
-        if x.sum().item() > 1e9:  # the break
-            x = x + 1
-        return x * 2
-
-
-class Breaking(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(3))
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x.sin()
-
-
-def breaking(**changes) -> Recipe:
-    plain = Recipe(
-        model=Breaking,
-        data=lambda: torch.utils.data.TensorDataset(torch.randn(64, 4)),
-        loss=lambda model, batch: model(batch[0]).square().mean(),
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        micro_batch_size=4,
-    )
-    return dataclasses.replace(plain, **changes)
 
 
 def graphs_run(recipe: Recipe, world: World) -> int:
@@ -181,7 +140,7 @@ def test_a_model_without_blocks_is_refused(small_recipe):
 
 def test_graphs_that_are_compiled_are_counted():
     """`unique_graphs` of torch's own counters: a new shape is a new graph."""
-    from surefoot.world.world import graphs_compiled
+    from surefoot.torch_inside.compiled import graphs_compiled
 
     compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
     before = graphs_compiled()

@@ -17,18 +17,18 @@ from surefoot.checkpoint.state import restore
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.cli.main import app
 from surefoot.data.batches import batches_of
+from surefoot.debug.runs.audit import audit
 from surefoot.errors import RecipeError, RunError
+from surefoot.planning import recipe_plan as way
 from surefoot.randomness import derive, seed_all
 from surefoot.step import Step
-from surefoot.ways import plan as way
-from surefoot.ways.audit import audit
 from surefoot.ways.export import export_weights
 from surefoot.world.world import RealWorld, World
+from tests.own_steps import two
 from tests.ranks import Case, on_ranks
+from tests.resumed import assert_same_bits, final_state, told, train_in_parts, train_to
 from tests.scored import loss, samples, scored
 from tests.techniques.ranks import SMALL, whole
-from tests.test_own_step import two
-from tests.ways.test_resume import assert_same_bits, final_state, told, train_in_parts, train_to
 
 pytestmark = pytest.mark.sweep
 

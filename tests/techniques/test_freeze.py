@@ -14,13 +14,13 @@ from surefoot.checkpoint.store import Checkpoints
 from surefoot.cli.main import app
 from surefoot.data.batches import batches_of
 from surefoot.errors import RecipeError, RunError
+from surefoot.planning import recipe_plan as way
 from surefoot.step import Step
 from surefoot.techniques.accumulate import local_part
-from surefoot.ways import plan as way
 from surefoot.world.world import FakeWorld, RealWorld, World
 from tests.ranks import Case, on_ranks
+from tests.resumed import assert_same_bits
 from tests.techniques.ranks import SMALL
-from tests.ways.test_resume import assert_same_bits
 
 pytestmark = pytest.mark.sweep
 

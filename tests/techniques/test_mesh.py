@@ -113,6 +113,21 @@ def test_a_budget_for_recomputing_a_model_cut_in_tensors_is_refused():
         built(gpt("recompute=budget=0.5", "tp=2"), 2)
 
 
+def test_a_key_of_a_tensor_plan_names_whole_paths_of_modules():
+    """torch 2.8 takes `blocks.0` for `blocks.*.mlp.0`."""
+    split = built(gpt("tp=2"), 2).cutting.names
+    block = [f"blocks.1.{layer}.weight" for layer in ("attention.qkv", "attention.out", "mlp.0", "mlp.2")]
+    assert sorted(name for name in split if name.startswith("blocks.1.")) == sorted(block)
+
+
+def test_a_key_of_a_tensor_plan_that_names_no_module_is_refused():
+    from torch.distributed.tensor.parallel import ColwiseParallel
+
+    named = replace(gpt("tp=2"), tensor_plan=lambda model: {"blocks.*.mlp.up": ColwiseParallel()})
+    with pytest.raises(RecipeError, match=r"tensor_plan splits 'blocks\.\*\.mlp\.up', and the model has no module"):
+        built(named, 2)
+
+
 def test_every_rank_holds_its_part():
     step = built(gpt("global_batch_tokens=1024"), 8)
     held = sum(math.prod(each.to_local().shape) for each in step.parameters)

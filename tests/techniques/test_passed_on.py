@@ -14,10 +14,10 @@ from surefoot.records.run import write_run
 from surefoot.techniques import ddp
 from surefoot.world.world import World
 from tests.ranks import Case, on_ranks
+from tests.resumed import NoisyReviews, StreamOfReviews, told, train_to
 from tests.scored import scored
+from tests.techniques.breaking import breaking
 from tests.techniques.ranks import SMALL
-from tests.techniques.test_compile import breaking
-from tests.ways.test_resume import NoisyReviews, StreamOfReviews, told, train_to
 
 pytestmark = pytest.mark.sweep
 

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from torch.distributed import Reducer
-from torch.nn.parallel import DistributedDataParallel
 
 from tests.ranks import Case, on_ranks
 
@@ -70,13 +68,6 @@ def test_four_replicas_made_anew_sum_in_the_same_order(tmp_path):
     cases = [Case("tests.techniques.ranks", "summed", 4, (anew,)) for anew in (False, True)]
     (once, *_), (anew, *_) = on_ranks(cases, tmp_path)
     assert torch.equal(once, anew)
-
-
-def test_torch_still_has_what_fixes_the_buckets_of_ddp():
-    parts = [(Reducer, "_push_all_rebuilt_params"), (Reducer, "_rebuild_buckets")]
-    parts.append((DistributedDataParallel, "_build_params_for_reducer"))
-    missing = [f"{owner.__name__}.{name}" for owner, name in parts if not hasattr(owner, name)]
-    assert not missing, f"torch has lost {missing}, with which techniques/ddp.py keeps a run's buckets the same"
 
 
 def test_the_layout_is_explained(taken):

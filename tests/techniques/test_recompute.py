@@ -19,8 +19,8 @@ from surefoot.errors import RecipeError
 from surefoot.meters import allocator
 from surefoot.recipe.recipe import budget_of
 from surefoot.step import Step
-from surefoot.techniques.budget import Block, choose
 from surefoot.techniques.recompute import blocks_of
+from surefoot.techniques.recompute_budget import Block, choose
 from surefoot.world.world import World
 
 WAYS = ["full", "selective", "budget=0.5"]

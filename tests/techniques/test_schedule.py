@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from surefoot import Recipe
 from surefoot.errors import RecipeError
+from surefoot.recipe.by_token import ByToken
 from surefoot.techniques import schedule
-from surefoot.techniques.schedule import ByToken, constant, step_decay, warmup_cosine, warmup_stable_decay
+from surefoot.techniques.schedule import constant, step_decay, warmup_cosine, warmup_stable_decay
 
 
 def factors(follow, steps: int) -> list[float]:

@@ -12,13 +12,13 @@ from torch.utils.data import TensorDataset
 
 import surefoot
 from surefoot import Recipe
+from surefoot.debug.runs.audit import audit
 from surefoot.errors import RecipeError, RunError
 from surefoot.techniques.schedule import warmup_cosine
-from surefoot.ways.audit import audit
-from surefoot.ways.lr_range import lr_range
-from surefoot.ways.overfit import overfit
-from tests.test_own_step import two
-from tests.ways.test_resume import assert_same_bits
+from surefoot.training.lr_range import lr_range
+from surefoot.training.overfit import overfit
+from tests.own_steps import two
+from tests.resumed import assert_same_bits
 
 pytestmark = pytest.mark.sweep
 

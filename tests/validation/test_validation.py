@@ -3,7 +3,6 @@
 import html
 import os
 import re
-import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -15,27 +14,22 @@ from typer.testing import CliRunner
 
 from surefoot.cli.main import app
 from surefoot.errors import RecipeError
-from surefoot.hardware import Datasheet
-from surefoot.hardware.here import keep_here
-from surefoot.meters import allocator
 from surefoot.recipe.load import load_recipe
 from surefoot.records.codec import to_json
-from surefoot.records.ledger import Entry, Ledger
 from surefoot.records.validation import MEMORY, SECONDS, Machine, Row, Validation, WhatFits, read_validation
 from surefoot.reports.console import as_text
 from surefoot.reports.validation import validation_text
 from surefoot.reports.validation_page import validation_page
 from surefoot.validation import row as rows
 from surefoot.validation import run
-from surefoot.validation.cases import CASES, ON_ONE, ON_TWO, Case, cases_for, images_in
-from surefoot.validation.reasons import reason_of_end, without_places
+from surefoot.validation.cases import CASES, ON_A_GPU, ON_TWO, Case, cases_for, images_in
+from tests.validation.made import GPU, made_up
 
-pytestmark = pytest.mark.sweep
+pytestmark = [pytest.mark.sweep, pytest.mark.usefixtures("measured_cpu")]
 
 run_child = run.run_child
 MACHINE = Machine("a CPU", "cpu", 2, 8 << 30, reached_flops={"fp32": 1e11, "bf16": 5e10})
 SLOW = replace(MACHINE, reached_flops={"fp32": 1e4})
-GPU = Machine("NVIDIA H100 80GB HBM3", "cuda", 1, 85_017_624_576, "9.0", "h100-sxm")
 BROKEN = """
 import os, signal, time
 from dataclasses import replace
@@ -59,20 +53,6 @@ def assert_names_no_place(text: str, *folders: Path) -> None:
     assert socket.gethostname() not in text
     for folder in (Path.cwd(), Path.home(), Path("/tmp"), *folders):
         assert f"{folder}/" not in text
-
-
-@pytest.fixture(scope="module", autouse=True)
-def measured_cpu(tmp_path_factory):
-    """A cache with made-up speeds of this CPU, which nobody has to measure, and the built counter, if there is one."""
-    library, cache = allocator._library(), tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(cache))
-        speeds = {"reached_flops": {"fp32": 1e11, "bf16": 5e10}, "memory_bandwidth": 1e10, "kernel_seconds": 5e-6}
-        calls = {"forward": 2e-6, "backward": 1e-6, "update": 1e-6}
-        keep_here(Datasheet("here", "x86_64", {}, 8 << 30, ("made up",), call_seconds=calls, **speeds))
-        if library.exists():
-            shutil.copy(library, cache / "surefoot" / library.name)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -165,14 +145,15 @@ def test_a_failure_exits_with_1(tmp_path, monkeypatch):
 
 def test_an_unknown_recipe_is_refused(monkeypatch):
     monkeypatch.setattr(run, "run_child", lambda *_, **__: MACHINE)
-    with pytest.raises(RecipeError, match=r"'gtp'; known: regression, sentiment, "):
+    with pytest.raises(RecipeError, match=r"'gtp'; known: allocate, step-32-true, "):
         run.validate(only=["gtp"])
 
 
 def test_a_dozen_recipes_of_every_device_load_in_every_size(tmp_path):
-    assert len(cases_for("cpu", 2)) == len(cases_for("cuda", 1)) == len(cases_for("cuda", 8)) == 12
+    devices = (("cpu", 2), ("cuda", 1), ("mps", 1), ("cuda", 8))
+    assert [len(cases_for(*device)) for device in devices] == [12, 12, 12, 14]
     images = images_in(tmp_path)
-    for case in (*CASES, *ON_TWO, *ON_ONE):
+    for case in (*CASES, *ON_TWO, *ON_A_GPU):
         for size in range(len(case.sizes)):
             recipe = load_recipe(case.recipe, [*case.words(size), *([images] if case.recipe == "fashion" else [])])
             if case.recipe == "gpt":
@@ -213,52 +194,6 @@ def test_meters_that_fail_cost_only_their_own_numbers(monkeypatch):
     assert (row.status, row.reason) == ("measured", "the meters failed: RuntimeError: no such kernel")
     assert abs(row.error(MEMORY)) < 0.02
     assert row.entry("flops/forward").measured is None
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("cannot open /home/me/data/train.bin: gone", "cannot open train.bin: gone"),
-        ("cannot open 'C:\\Users\\me\\x.txt'", "cannot open 'x.txt'"),
-        ("a/b of 3 and https", "a/b of 3 and https"),
-        ("\n  first \nsecond", "first"),
-        (f"no route to {socket.gethostname()}.", "no route to this host."),
-        ("x" * 400, "x" * 299 + "…"),
-    ],
-)
-def test_a_reason_names_no_place(text, said):
-    assert without_places(text) == said
-
-
-def test_the_end_of_a_process_is_told():
-    assert reason_of_end(3, "a\nlast /srv/x/y.py line\n\n") == "the process ended with 3: last y.py line"
-    assert reason_of_end(-11, "") == "the process was ended by SIGSEGV"
-    assert reason_of_end(1, "") == "the process ended with 1: it said nothing"
-
-
-def made_up() -> Validation:
-    """A record as a GPU could give it; nobody measured these numbers."""
-    memory = Entry(MEMORY, "bytes", 8_650_000_000, 8_700_000_000, 0.02)
-    reserved = Entry("device/reserved", "bytes", 10_000_000_000, 9_800_000_000, 0.02)
-    seconds = Entry(SECONDS, "seconds", 0.0335, 0.0391, 0.1)
-    forward = Entry("seconds/forward", "seconds", 0.011, 0.0105, 0.1)
-    fine = Row(
-        "gpt-recompute",
-        "gpt",
-        ("size=gpt2", "precision=bf16-mixed"),
-        "measured",
-        parameters=124_000_000,
-        tokens_per_step=8192,
-        seconds=21.0,
-        ledger=Ledger((memory, reserved, seconds, forward)),
-        step_seconds=(0.039, 0.0392),
-        mfu_planned=0.21,
-        mfu=0.18,
-    )
-    bad = Row("llama", "llama", ("size=8b",), "failed", "OutOfMemoryError: <b>CUDA</b> out of memory", seconds=3.0)
-    fits = (WhatFits("llama size=8b", "does not fit: the smallest of 9 settings takes 61.00 GiB"),)
-    machine = replace(GPU, versions={"surefoot": "0.1.0", "torch": "2.13.0", "cuda": "13.0"}, settings={"threads": "8"})
-    return Validation(machine, "2026-11-17", 10.0, (fine, bad), fits)
 
 
 def test_the_text_of_a_validation(golden):

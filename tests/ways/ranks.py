@@ -12,9 +12,10 @@ from torch.utils.data import Dataset
 import surefoot
 from surefoot import Recipe, load_recipe
 from surefoot.checkpoint.state import restore
+from surefoot.debug.runs import audit as way
 from surefoot.errors import NonFinite
 from surefoot.techniques.accumulate import local_part
-from surefoot.ways import audit as way
+from surefoot.training import replay
 from tests.techniques.ranks import of_ragged
 
 SMALL = ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=512"]
@@ -74,7 +75,7 @@ def audited(path: str, words: list[str], flip: bool) -> tuple[str, ...]:
             local_part(step.model.blocks[0].mlp[0].weight.detach()).view(torch.int32)[0, 0] ^= 1 << 20
         return state
 
-    way.restore = restored
+    replay.restore = restored
     return way.audit(load_recipe("gpt", [*SMALL, "max_steps=11", *words]), path).differing
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import surefoot
-from tests.checks.samples.test_changing_samples import Changing
+from tests.checks.samples.programs import Changing
 
 
 @pytest.mark.parametrize("name", ["regression", "sentiment", "fashion-convolutional", "gpt"])

@@ -7,9 +7,11 @@ import torch
 from safetensors.torch import load_file
 
 import surefoot
+from surefoot.errors import RunError
 from surefoot.exports.outputs import difference, is_plain, made_plain
 from surefoot.reports.console import as_text
 from surefoot.reports.export import export_text
+from surefoot.ways.export import export_weights
 from tests import exports_models as models
 
 
@@ -59,6 +61,34 @@ def test_what_torch_cannot_export_has_a_reason_and_its_weights(tmp_path):
     assert (tmp_path / "out" / "model.safetensors").exists()
     assert not (tmp_path / "out" / "model.pt2").exists()
     assert "no program: torch.export cannot make one: " in " ".join(as_text(export_text(record)).split())
+
+
+@pytest.mark.parametrize("names", [("[bold]", "[/]"), ("[/red]x", "<b>"), ("{x}", "a'b")])
+def test_markup_in_names_is_only_text(names, tmp_path):
+    record = exported(models.named(*names), tmp_path)
+    assert (record.program_difference, record.weights_difference) == (0.0, 0.0)
+    assert "difference" in as_text(export_text(record))
+
+
+@pytest.mark.parametrize(
+    ("module", "parameter", "refused"),
+    [
+        ('<a href="x">', "scale", """'<a href="x">'"""),
+        ("layer", "[link=\x1b[31m]", r"'[link=\x1b[31m]'"),
+        ("a\nb", "scale", r"'a\nb'"),
+        ("a\\b", "scale", r"'a\\b'"),
+        ("class", "scale", "'class'"),
+    ],
+)
+def test_a_name_that_torch_export_cannot_write_is_refused_and_its_weights_are_not(module, parameter, refused, tmp_path):
+    recipe = models.named(module, parameter)
+    with pytest.raises(RunError) as error:
+        exported(recipe, tmp_path)
+    assert str(error.value) == (
+        f"torch.export cannot write a program for a module or parameter named {refused}; rename it, or write the "
+        "weights alone with --weights"
+    )
+    assert len(load_file(export_weights(str(tmp_path / "run")).files[0])) == 3
 
 
 # ------------------------------------------------------------------------------------------- comparing

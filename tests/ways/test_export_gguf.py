@@ -149,7 +149,7 @@ def test_without_llama_cpp_it_is_compared_in_transformers(tmp_path, monkeypatch)
     assert exported(base(tmp_path / "base"), tmp_path).difference < 1e-6
     (tmp_path / "scaled").mkdir()
     made = exported(base(tmp_path / "scaled" / "base", rope_parameters=SCALED), tmp_path / "scaled")
-    assert "pip install 'surefoot[llama-cpp]' to compare it in llama.cpp" in made.reason
+    assert "pip install xllamacpp to compare it in llama.cpp" in made.reason
 
 
 @pytest.mark.sweep

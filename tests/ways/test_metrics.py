@@ -20,8 +20,8 @@ from surefoot.reports.run import run_text
 from surefoot.training.selection import Selection
 from tests.mirrors import s3_server, wipe
 from tests.ranks import Case, on_ranks
+from tests.resumed import told, train_in_parts, train_to
 from tests.scored import accuracy, samples, scored
-from tests.ways.test_resume import told, train_in_parts, train_to
 
 
 @pytest.fixture(scope="module")

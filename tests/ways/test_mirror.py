@@ -15,10 +15,11 @@ from surefoot.checkpoint import mirror as mirrors
 from surefoot.checkpoint.entries import MARKER, files_of, marker_of
 from surefoot.checkpoint.files import Fingerprint, fingerprint
 from surefoot.checkpoint.remote import Remote
-from surefoot.errors import CheckpointError, MissingPackage, RunError
+from surefoot.errors import CheckpointError, MissingPackage, RecipeError, RunError
 from tests.mirrors import PYTHON, Proxy, copied, couriers_of, entries_of, s3_server, steps_of, wipe
 from tests.ranks import Case, on_ranks
-from tests.ways.test_resume import final_state, told, train_to
+from tests.resumed import final_state, told, train_to
+from tests.waiting import until
 
 pytestmark = pytest.mark.sweep
 
@@ -277,7 +278,7 @@ def test_a_folder_that_is_behind_its_mirror_is_refused(tmp_path):
 
 @pytest.mark.parametrize("url", ["s3://me:secret@bucket/a", "https://host/a?token=secret"])
 def test_credentials_in_a_url_are_refused_and_not_kept(tmp_path, url):
-    with pytest.raises(RunError, match="put credentials into the environment") as refused:
+    with pytest.raises(RecipeError, match="put credentials into the environment") as refused:
         surefoot.train(copied(mirror=url), path=str(tmp_path / "run"))
     assert "secret" not in str(refused.value)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
@@ -286,7 +287,7 @@ def test_credentials_in_a_url_are_refused_and_not_kept(tmp_path, url):
 def test_a_missing_package_is_reported_before_the_first_step(tmp_path, monkeypatch):
     (tmp_path / "fsspec.py").write_text("raise ImportError('No module named fsspec')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    with pytest.raises(MissingPackage, match=r"pip install 'surefoot\[remote\]'"):
+    with pytest.raises(MissingPackage, match=r"pip install fsspec s3fs"):
         surefoot.train(copied(mirror="s3://bucket/a"), path=str(tmp_path / "run"))
     assert not (tmp_path / "run" / "run.json").exists()
 
@@ -407,13 +408,6 @@ def test_a_trainer_whose_mirror_was_taken_over_stops_copying(tmp_path, alone):
     assert "mirrored" not in kinds(run)
 
 
-def until(true, seconds: float = 180.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.01)
-
-
 # ------------------------------------------------------------------------------------------- kills and signals
 
 
@@ -431,7 +425,7 @@ def test_a_kill_within_a_copy_leaves_no_process_and_no_half_checkpoint(tmp_path,
     assert proxy.stalled.wait(180)
     trainer.kill()
     trainer.wait()
-    until(lambda: not couriers_of(trainer.pid), 5)
+    until(lambda: not couriers_of(trainer.pid), seconds=5)
     proxy.stall_at = None
     assert len(steps_of(s3)) < len(entries_of(s3))  # one is not whole, and never will be
     wipe(tmp_path / "run")

@@ -47,9 +47,11 @@ def test_a_plan_names_logits_as_the_largest_tensor_and_says_what_to_do():
     largest = plan.steady.largest[0]
     assert largest.tensor == "float32[512, 5000]" or largest.tensor == "float32[16, 32, 5000]"
     assert largest.size_bytes == 512 * 5000 * 4
-    first_line = as_text(plan_text(plan), width=300).splitlines()[0]
-    assert "largest is 9.77 MiB, float32[512, 5000] of aten._log_softmax" in first_line
-    assert "compute it on a part of the samples" in first_line
+    text = as_text(plan_text(plan, tables=True), width=300)
+    assert "largest is 9.77 MiB, float32[512, 5000] of aten._log_softmax" in text
+    (line,) = (line for line in text.splitlines() if line.startswith("change "))
+    assert "compute it on a part of the samples" in line
+    assert "the largest tensor is 9.77 MiB, float32[512, 5000]" in line
 
 
 def test_following_the_advice_lowers_the_peak():
@@ -177,13 +179,13 @@ def test_an_evaluation_is_planned_only_if_the_recipe_has_one(layers):
     without = dataclasses.replace(recipe, loss=forward_only_in_training)
     plan = surefoot.plan(without)
     assert plan.evaluate == Usage()
-    assert "not planned: the recipe has no evaluation" in as_text(plan_text(plan))
+    assert "not planned: the recipe has no evaluation" in as_text(plan_text(plan, tables=True))
     assert bool(plan.blocks) == (layers == 24)
     with pytest.raises(RuntimeError, match="an evaluation ran"):
         surefoot.plan(dataclasses.replace(without, evaluation=recipe.data))
     evaluated = surefoot.plan(dataclasses.replace(recipe, evaluation=recipe.data))
     assert evaluated.evaluate.peak.peak_bytes > 0
-    assert "not planned" not in as_text(plan_text(evaluated))
+    assert "not planned" not in as_text(plan_text(evaluated, tables=True))
     assert evaluated.steady == plan.steady
 
 

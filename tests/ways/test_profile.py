@@ -82,7 +82,7 @@ def test_a_slow_loader_is_the_first_thing_to_change(small_recipe):
             return len(plain)
 
         def __getitem__(self, index):
-            time.sleep(0.05)
+            time.sleep(0.05)  # time itself: a loader that is slow
             return plain[index]
 
     assert first_finding(replace(recipe, data=Slow)) == "waiting-for-data"

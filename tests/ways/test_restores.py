@@ -13,8 +13,8 @@ from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import surefoot
-from surefoot.ways.lr_range import lr_range
-from surefoot.ways.overfit import overfit
+from surefoot.training.lr_range import lr_range
+from surefoot.training.overfit import overfit
 
 
 def state():

@@ -17,10 +17,13 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 import surefoot
 from surefoot import Recipe
 from surefoot.checkpoint.store import Checkpoints
+from surefoot.data import identity
 from surefoot.data.content import MOST_BYTES, content_hash
 from surefoot.data.identity import ITEMS, SECONDS, identity_of
-from surefoot.errors import CheckpointError, ReplayError, RunError
-from surefoot.records.run import read_run
+from surefoot.errors import CheckpointError, RecipeError, ReplayError, RunError
+from surefoot.recipe.sources import Function
+from surefoot.records.compared import unlike
+from surefoot.records.run import read_run, write_run
 from surefoot.training.own_code import module_digests
 
 pytestmark = pytest.mark.sweep
@@ -147,7 +150,7 @@ def test_a_stream_is_known_by_its_first_items():
 def test_a_slow_data_set_is_read_for_about_half_a_second_and_then_as_far_again(workers: int):
     class Slow(Augmented):
         def __getitem__(self, number: int):
-            time.sleep(0.06)
+            time.sleep(0.06)  # time itself: reading is stopped by the clock
             return number
 
     began = time.perf_counter()
@@ -166,6 +169,107 @@ def test_a_data_set_with_a_name_is_not_read():
             raise AssertionError
 
     assert str(identity_of(Named())) == "corpus 12ab"
+
+
+# ------------------------------------------------------------------------------------------- a few, or all of them
+
+MANY = (torch.arange(5000.0) / 5000).view(-1, 1).expand(-1, 4).contiguous()
+
+
+def swapped(values: torch.Tensor, one: int, other: int) -> torch.Tensor:
+    made = values.clone()
+    made[[one, other]] = made[[other, one]]
+    return made
+
+
+def unread() -> tuple[int, int]:
+    """Two samples of 5,000 that are not among the 64."""
+    read = {int(part.partition(":")[0]) for part in identity_of(TensorDataset(MANY)).hashes.split()}
+    one, other, *_ = [number for number in range(1000, 5000) if number not in read]
+    return one, other
+
+
+def test_two_swapped_samples_are_refused_by_name_if_all_are_compared(tmp_path):
+    one, other = unread()
+    folder = stopped(recipe(MANY, data_identity="all"), tmp_path / "run")
+    with pytest.raises(RunError, match=rf"the data has changed since .*; sample {one} differs, and 1 more\n"):
+        surefoot.train(recipe(swapped(MANY, one, other), data_identity="all"), path=str(folder))
+    assert surefoot.train(recipe(MANY, data_identity="all"), path=str(folder)).status == "finished"
+
+
+def test_two_swapped_samples_outside_of_the_64_are_not_seen_by_default(tmp_path):
+    """As docs/how/security.md says. The steps that are repeated would show them, if they were among their samples."""
+    folder = stopped(recipe(MANY), tmp_path / "run")
+    assert surefoot.train(recipe(swapped(MANY, *unread())), path=str(folder)).status == "finished"
+
+
+def test_a_sample_among_the_64_is_refused_by_name(tmp_path):
+    number = int(identity_of(TensorDataset(MANY)).hashes.split()[3].partition(":")[0])
+    changed = MANY.clone()
+    changed[number] += 1
+    folder = stopped(recipe(MANY), tmp_path / "run")
+    with pytest.raises(RunError, match=rf"; sample {number} differs\n"):
+        surefoot.train(recipe(changed), path=str(folder))
+
+
+def test_of_many_samples_the_neighbours_share_a_hash(monkeypatch):
+    monkeypatch.setattr(identity, "MOST_HASHES", 100)
+    whole = identity_of(TensorDataset(VALUES), whole=True)
+    assert (whole.items, whole.group, len(whole.hashes.split())) == (200, 2, 100)
+    other = identity_of(TensorDataset(swapped(VALUES, 7, 150)), whole=True)
+    assert whole.first_unlike(other) == "one of the 2 samples from 6 on differs, and 1 more such groups"
+    assert not whole.is_same(other)
+    assert whole.is_same(identity_of(TensorDataset(VALUES), whole=True, workers=1))
+
+
+def test_a_switch_between_the_two_is_a_change_of_the_recipe(tmp_path):
+    folder = stopped(recipe(), tmp_path / "run")
+    with pytest.raises(RunError, match="data_identity was 'sample' and is 'all'"):
+        surefoot.train(recipe(data_identity="all"), path=str(folder))
+    run = surefoot.train(recipe(data_identity="all"), path=str(folder), accept_change=True)
+    assert run.data_identity.items == 200
+
+
+@pytest.mark.parametrize("data", [Stream(0), Function(lambda number, size: torch.zeros(size, 4))], ids=["s", "f"])
+def test_data_without_an_end_cannot_be_compared_whole(data, tmp_path):
+    with pytest.raises(RecipeError, match="data_identity='all' reads every sample of a data set, and this is"):
+        surefoot.train(recipe(data=lambda: data, data_identity="all"), path=str(tmp_path / "run"))
+    with pytest.raises(RecipeError, match="data_identity 'some' is not one of sample, all"):
+        recipe(data_identity="some")
+
+
+def test_a_run_of_an_older_surefoot_still_resumes(tmp_path):
+    """Its record has no hashes of single samples, and its settings say nothing of the identity."""
+    folder = stopped(recipe(), tmp_path / "run")
+    run = read_run(folder)
+    settings = {name: value for name, value in run.settings.items() if name != "data_identity"}
+    old = dataclasses.replace(run.data_identity, hashes="")
+    write_run(dataclasses.replace(run, data_identity=old, settings=settings))
+    with pytest.raises(RunError, match="the data has changed since the run began: it was 200 samples, 64 of them with"):
+        surefoot.train(recipe(VALUES * 2), path=str(folder))
+    assert surefoot.train(recipe(), path=str(folder)).status == "finished"
+
+
+def test_compare_invents_no_difference_of_data_from_the_number_of_samples_read(tmp_path):
+    runs = [surefoot.train(recipe(), path=str(tmp_path / name)) for name in ("one", "two")]
+    few = identity_of(TensorDataset(VALUES), items=5)
+    shorter = dataclasses.replace(runs[1], data_identity=few)
+    assert unlike(runs[0], shorter) == unlike(shorter, runs[0]) == ()
+    other = dataclasses.replace(runs[1], data_identity=identity_of(TensorDataset(VALUES + 1), items=5))
+    [found] = unlike(runs[0], other)
+    assert (found.what, found.second.endswith(" differs, and 4 more")) == ("data", True)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=30), st.integers(1, 30), st.integers(1, 30), st.booleans())
+def test_two_identities_agree_exactly_where_both_have_looked(values, read, also, whole):
+    """The same prefix of one order: a run that read fewer samples is judged by those."""
+    data = TensorDataset(torch.tensor(values))
+    changed = TensorDataset(torch.tensor([values[0] + 1, *values[1:]]))
+    one = identity_of(data, items=min(read, len(values)))
+    assert one.is_same(identity_of(data, items=min(also, len(values)), whole=whole))
+    other = identity_of(changed, items=min(also, len(values)), whole=whole)
+    seen = all("0" in [part.partition(":")[0] for part in each.hashes.split()] for each in (one, other))
+    assert one.is_same(other) == (not seen)
 
 
 WORDS = st.text("ab", max_size=5)

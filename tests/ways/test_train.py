@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(small_recip
 
 def test_max_tokens_ends_a_run_too(small_recipe):
     assert small_recipe("gpt", "max_tokens=600").steps() == 3  # 256 tokens per step, rounded up
-    assert small_recipe("gpt", "max_tokens=600", "max_steps=2").steps() == 2
+    assert dataclasses.replace(small_recipe("gpt", "max_tokens=600"), max_steps=2).steps() == 2
 
 
 def test_a_recipe_without_an_end_is_refused(small_recipe, tmp_path):

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from surefoot import load_recipe, read_run
 from surefoot.checkpoint.outline import leaves
 from surefoot.checkpoint.store import Checkpoints
+from surefoot.debug.runs.audit import audit
 from surefoot.errors import CheckpointError, RunError
 from surefoot.meters import allocator
-from surefoot.ways.audit import audit
 from surefoot.ways.export import export_weights
 from tests.ranks import Case, on_ranks
 from tests.ways.ranks import SMALL

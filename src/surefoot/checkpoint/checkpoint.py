@@ -13,7 +13,7 @@ from surefoot.checkpoint.outline import Place, Saved, from_json, leaves, map_lea
 from surefoot.checkpoint.ranks import Ranks
 from surefoot.checkpoint.reader import METADATA, read_tensors
 from surefoot.errors import CheckpointError
-from surefoot.records.plain_files import read_plain
+from surefoot.plain_files import read_plain
 
 STATE = "state.json"
 
@@ -72,6 +72,8 @@ class Checkpoint:
 
     def _damage(self) -> str | None:
         """Describes the damage in this rank's share of the files, or None."""
+        if self.path.is_symlink():
+            return f"{self.path.name} is a link, not a folder"
         files = self._manifest().files
         if not {STATE, METADATA} <= files.keys():
             return f"MANIFEST does not name {STATE} and {METADATA}"

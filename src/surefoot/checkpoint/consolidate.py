@@ -15,8 +15,7 @@ from torch.distributed.tensor import DTensor
 from surefoot.checkpoint.checkpoint import Checkpoint, allocated
 from surefoot.checkpoint.outline import Saved
 from surefoot.errors import CheckpointError
-from surefoot.records.files import write_whole
-from surefoot.records.plain_files import create_new
+from surefoot.plain_files import create_new, write_whole
 
 INDEX = "model.safetensors.index.json"
 """Lists the file of each tensor, in the format that Hugging Face's libraries read."""
@@ -98,7 +97,7 @@ def write_weights(
     if len(files) > 1:
         places = {name: file for file, part in files.items() for name in part}
         total = {"total_size": sum(_bytes(saved[name]) for name in places)}
-        write_whole(folder / INDEX, json.dumps({"metadata": total, "weight_map": places}, indent=2) + "\n")
+        write_whole(folder / INDEX, json.dumps({"metadata": total, "weight_map": places}, indent=2) + "\n", shared=True)
     return files
 
 

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from surefoot.checkpoint.entries import INSIDE, MARKER, RUN, WEIGHTS, Entry, entries_in, files_of, missing_in
+from surefoot.checkpoint.entries import INSIDE, MARKER, RUN, RUN_FILES, WEIGHTS, Entry, entries_in, files_of, missing_in
 from surefoot.checkpoint.files import Fingerprint, fingerprint, sync_folder
 from surefoot.checkpoint.names import numbers_of
 from surefoot.checkpoint.remote import Remote
 from surefoot.errors import CheckpointError
+from surefoot.plain_files import PRIVATE
 from surefoot.records.run import read_run, write_run
 
 
@@ -78,6 +79,8 @@ def _download(remote: Remote, entry: Entry, into: Path, sizes: dict[str, int]) -
         local = into / _place(entry, name)
         local.parent.mkdir(parents=True, exist_ok=True)
         remote.get(f"{entry.name}/{name}", local)
+        if name in RUN_FILES:
+            local.chmod(PRIVATE)
         _verify(local, name, expected)
     for folder in {(into / _place(entry, name)).parent for name in files}:
         sync_folder(folder)

@@ -10,8 +10,8 @@ from typing import IO, Any
 import xxhash
 
 from surefoot.errors import CheckpointError
-from surefoot.records.files import sync_folder as sync_folder
-from surefoot.records.plain_files import open_plain
+from surefoot.plain_files import open_plain
+from surefoot.plain_files import sync_folder as sync_folder
 
 CHUNK_BYTES = 4 * 2**20
 

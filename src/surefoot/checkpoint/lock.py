@@ -8,14 +8,16 @@ import socket
 import weakref
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import RunError
+from surefoot.plain_files import open_own, open_plain, read_at, read_plain, refusals_of
 from surefoot.records.codec import from_json
-from surefoot.records.files import refusals_of
-from surefoot.records.plain_files import open_own, read_plain
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 try:
     import fcntl
@@ -36,7 +38,7 @@ class Owner:
 
     @classmethod
     def current(cls) -> Owner:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         return cls(os.getpid(), socket.gethostname(), _boot(), _namespace(), _started(os.getpid()) or "", now)
 
     def is_this_process(self) -> bool:
@@ -118,6 +120,24 @@ def holder_of(folder: Path) -> Owner | None:
         return None
 
 
+def has_ended(folder: Path) -> bool:
+    """Whether the process that took the lock of a folder has ended. False if that cannot be seen."""
+    try:
+        if not read_plain(folder / "lock"):
+            return True  # it was released
+        descriptor = open_plain(folder / "lock")
+    except OSError:
+        return False
+    try:
+        owner = _read_owner(descriptor)
+        if owner is None or owner.can_be_judged():
+            return owner is not None and not owner.is_alive_here()
+        # a process of another machine, or from before a restart: only the kernel's lock can tell
+        return _try_lock(descriptor) is True
+    finally:
+        os.close(descriptor)
+
+
 def _try_lock(descriptor: int) -> bool | None:
     """Whether the kernel gave us the lock. None if the file system has no locks."""
     if fcntl is None:
@@ -140,7 +160,7 @@ def _unlock(descriptor: int, pid: int) -> None:
 
 def _read_owner(descriptor: int) -> Owner | None:
     try:
-        return from_json(Owner, os.pread(descriptor, 4096, 0))
+        return from_json(Owner, read_at(descriptor, 4096, 0))
     except ValueError:
         return None
 

@@ -10,7 +10,7 @@ import xxhash
 
 from surefoot.checkpoint.files import Fingerprint, fingerprint, write_new
 from surefoot.errors import CheckpointError
-from surefoot.records.plain_files import inside, read_plain
+from surefoot.plain_files import inside, read_plain
 
 NAME = "MANIFEST"
 FORMAT = 1

@@ -13,18 +13,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from surefoot.checkpoint.courier import Courier
 from surefoot.checkpoint.entries import RUN, RUN_FILES, WEIGHTS
 from surefoot.checkpoint.files import sync_folder
 from surefoot.checkpoint.lock import Owner
-from surefoot.checkpoint.names import is_name, numbers_of
-from surefoot.checkpoint.remote import refuse_secrets
+from surefoot.checkpoint.names import DRAFT, is_name, numbers_of
 from surefoot.errors import RunError
+from surefoot.plain_files import sync_file
 from surefoot.records.codec import from_json, to_json
 from surefoot.records.event import Event, append_event
 from surefoot.records.run import RESTORED, Run
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 START_SECONDS = 120.0
 """How long a mirror may take to list its contents, before the first step."""
@@ -66,10 +69,9 @@ class Mirror:
             self._courier.end()
 
     def open(self, folder: Path) -> None:
-        """Connects before the first step. Raises if the URL has secrets, a package is missing, or nothing answers."""
+        """Connects before the first step. Raises if a package is missing or nothing answers."""
         if self.url is None:
             return
-        refuse_secrets(self.url)
         self.folder = folder.absolute()
         self._courier = Courier(self.url, self.folder)
         try:
@@ -92,7 +94,7 @@ class Mirror:
             return
         draft = self.folder / RESTORED
         if draft.exists() and not (self.folder / RUN).exists():
-            _remove(*(self.folder / name for name in _PLACED))  # left by an interrupted restore
+            _remove(*filter(_is_placed, (self.folder / name for name in _PLACED)))  # left by an interrupted restore
         _remove(draft)
         if (self.folder / RUN).exists() or not self._there["markers"]:
             return
@@ -109,7 +111,7 @@ class Mirror:
             raise
         for name in (*_PLACED, RUN):
             if (draft / "run" / name).exists():
-                os.replace(draft / "run" / name, self.folder / name)
+                _put(draft / "run" / name, self.folder / name)
         sync_folder(self.folder)
         _remove(draft)
         self._step = numbers_of(found["checkpoint"])[0]
@@ -282,7 +284,8 @@ def _blaming(url: str, draft: Path) -> Iterator[None]:
 
 def _names(folder: Path) -> list[str]:
     checkpoints = folder / "checkpoints"
-    return [path.name for path in checkpoints.iterdir() if is_name(path.name)] if checkpoints.exists() else []
+    found = checkpoints.iterdir() if checkpoints.exists() else ()
+    return [path.name for path in found if is_name(path.name) and not path.is_symlink()]
 
 
 def _newest(folder: Path) -> str | None:
@@ -293,6 +296,27 @@ def _newest(folder: Path) -> str | None:
 def _of_step(folder: Path, step: int) -> list[str]:
     """The checkpoints of one step, if there are any."""
     return [name for name in _names(folder) if step and numbers_of(name)[0] == step]
+
+
+def _is_placed(path: Path) -> bool:
+    """Whether a restore made it. The link to checkpoints on another disk was there before."""
+    return not (path.name == "checkpoints" and path.is_symlink())
+
+
+def _put(path: Path, place: Path) -> None:
+    """Moves a file or folder to its place. Checkpoints whose place is on another disk are copied there, one by one."""
+    if _is_placed(place):
+        os.replace(path, place)
+        return
+    for checkpoint in path.iterdir():
+        draft = place / f"{DRAFT}{checkpoint.name}-{secrets.token_hex(4)}"
+        shutil.copytree(checkpoint, draft, symlinks=True)
+        for file in draft.iterdir():
+            sync_file(file)
+        sync_folder(draft)
+        _remove(place / checkpoint.name)  # left by an interrupted restore
+        os.replace(draft, place / checkpoint.name)
+    sync_folder(place)
 
 
 def _remove(*paths: Path) -> None:

@@ -2,6 +2,9 @@
 
 import re
 
+DRAFT = ".draft-"
+"""How the name of a folder begins that is being written or removed."""
+
 
 def name_of(step: int, take: int) -> str:
     """The name of a checkpoint's folder."""

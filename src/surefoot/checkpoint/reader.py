@@ -1,7 +1,7 @@
 """Reads tensors that `writer` wrote, without executing any code from a file."""
 
+import importlib
 import io
-import pickle
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import ReadItem
 
+from surefoot.checkpoint.pickled import PickleBomb, load_pickle
 from surefoot.errors import CheckpointError
-from surefoot.records.plain_files import read_plain
+from surefoot.plain_files import open_limited
 
 METADATA = ".metadata"
 
@@ -34,13 +35,12 @@ ALLOWED = {
 """The classes that DCP's metadata may name, besides dtypes. Bytes are excluded, since DCP would unpickle them."""
 
 
-class _MetadataUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if name in ALLOWED.get(module, ()) or (module == "torch" and isinstance(_of_torch(name), torch.dtype)):
-            return super().find_class(module, name)
-        raise CheckpointError(
-            f"{METADATA} names {module}.{name}, which no checkpoint of tensors needs; surefoot does not load it"
-        )
+def _allowed(module: str, name: str) -> Any:
+    if name in ALLOWED.get(module, ()) or (module == "torch" and isinstance(_of_torch(name), torch.dtype)):
+        return getattr(importlib.import_module(module), name)
+    raise CheckpointError(
+        f"{METADATA} names {module}.{name}, which no checkpoint of tensors needs; surefoot does not load it"
+    )
 
 
 def _of_torch(name: str) -> Any:
@@ -55,17 +55,32 @@ class _Planner(DefaultLoadPlanner):
 def read_metadata(folder: Path, files: Collection[str]) -> Metadata:
     """DCP's metadata, restricted to the classes in `ALLOWED` and to files of the checkpoint."""
     try:
-        metadata = _MetadataUnpickler(io.BytesIO(read_plain(folder / METADATA))).load()
-        for info in metadata.storage_data.values():
-            if info.relative_path not in files or getattr(info, "transform_descriptors", None):
-                raise CheckpointError(
-                    f"{METADATA} points to {info.relative_path!r}, which is not part of the checkpoint"
-                )
+        with open_limited(folder / METADATA) as opened:
+            metadata = load_pickle(opened, _allowed)
+        _refuse_odd(metadata, files)
     except CheckpointError:
         raise
+    except PickleBomb as error:
+        raise CheckpointError(f"{METADATA} {error}: no checkpoint needs that; it was forged") from None
     except Exception as error:  # a forged pickle can fail in any way
         raise CheckpointError(f"{METADATA} cannot be read: {error!r}") from error
     return metadata
+
+
+def _refuse_odd(metadata: Metadata, files: Collection[str]) -> None:
+    """Refuses other files, and sizes that are not torch's: to compare or print tuples of tuples could take for ever."""
+    for info in metadata.storage_data.values():
+        path = info.relative_path
+        if not isinstance(path, str) or path not in files or getattr(info, "transform_descriptors", None):
+            named = repr(path) if isinstance(path, str) else f"a {type(path).__name__}"
+            raise CheckpointError(f"{METADATA} points to {named}, which is not part of the checkpoint")
+    about = list(metadata.state_dict_metadata.values())
+    if not all(isinstance(each, TensorStorageMetadata) and isinstance(each.size, torch.Size) for each in about):
+        raise CheckpointError(f"{METADATA} describes something else than tensors; it was forged")
+    lists = {id(each.chunks): each.chunks for each in about if isinstance(each, TensorStorageMetadata)}
+    chunks = (chunk for each in lists.values() for chunk in each)  # a list that many tensors share is looked at once
+    if not all(isinstance(size, torch.Size) for chunk in chunks for size in (chunk.offsets, chunk.sizes)):
+        raise CheckpointError(f"{METADATA} gives a chunk a size that is not torch's; it was forged")
 
 
 def read_tensors(folder: Path, files: Collection[str], into: dict[str, torch.Tensor]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from surefoot.errors import MissingPackage, RunError
+from surefoot.errors import MissingPackage, RunError, installing
 
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "memory"}
 """Stores without folders. `makedirs` would create a bucket there, even for a mistyped name."""
@@ -22,7 +22,6 @@ class Remote:
     """Reads and writes files by names relative to a URL. Errors are OSErrors that name the URL."""
 
     def __init__(self, url: str) -> None:
-        refuse_secrets(url)
         self.url = url.rstrip("/")
         with self._named():
             self._fs, self._root = _file_system(url)
@@ -96,29 +95,20 @@ class Remote:
             raise OSError(f"{self.url}: {_one_line(error)}") from error
 
 
-def refuse_secrets(url: str) -> None:
-    """Raises if a URL contains credentials: the URL is written to run.json."""
-    for part in url.split("::"):
-        if "@" in urlsplit(part).netloc or "?" in part:
-            shown = urlsplit(part)._replace(netloc=urlsplit(part).netloc.rpartition("@")[2], query="").geturl()
-            raise RunError(
-                f"mirror={shown} has a user, a password or a query, and run.json would store them; put "
-                "credentials into the environment, for example AWS_ACCESS_KEY_ID, AWS_PROFILE and AWS_ENDPOINT_URL"
-            )
-
-
 def _file_system(url: str) -> tuple[Any, str]:
+    is_s3 = urlsplit(url).scheme in ("s3", "s3a")
+    needed = ["fsspec", "s3fs"] if is_s3 else ["fsspec"]
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        raise MissingPackage(f"mirror={url} needs fsspec: pip install 'surefoot[remote]' ({error})") from error
+        raise MissingPackage(f"mirror={url} needs fsspec: {installing('remote', *needed)} ({error})") from error
     options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
-    if urlsplit(url).scheme in ("s3", "s3a"):
+    if is_s3:
         options["config_kwargs"] = {"retries": {"mode": "standard", "max_attempts": ATTEMPTS}}
     try:
         fs, root = url_to_fs(url, **options)
     except ImportError as error:
-        raise MissingPackage(f"mirror={url} needs a package: pip install 'surefoot[remote]' ({error})") from error
+        raise MissingPackage(f"mirror={url} needs a package that is not installed: {error}") from error
     except ValueError as error:
         raise RunError(f"mirror={url} is not a URL that fsspec knows: {error}") from error
     return fs, root.rstrip("/")

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from surefoot.checkpoint.checkpoint import Checkpoint
 from surefoot.checkpoint.outline import Place, Saved, leaves, map_leaves
 from surefoot.errors import CheckpointError
+from surefoot.torch_inside.modules import unsaved_buffers
 
 State = dict[str, Any]
 
@@ -115,9 +116,7 @@ def _transient(model: torch.nn.Module) -> list[str]:
     """The names of non-persistent buffers. A resume restores them; exported weights leave them out."""
     modules = _bare(model).named_modules(remove_duplicate=False)
     return sorted(
-        _plain(f"{prefix}.{name}" if prefix else name)
-        for prefix, module in modules
-        for name in module._non_persistent_buffers_set
+        _plain(f"{prefix}.{name}" if prefix else name) for prefix, module in modules for name in unsaved_buffers(module)
     )
 
 

@@ -19,15 +19,13 @@ from surefoot.checkpoint.files import Fingerprint, sync_folder, write_new
 from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.manifest import Manifest, write_manifest
 from surefoot.checkpoint.mirror import Mirror
-from surefoot.checkpoint.names import is_name, name_of, numbers_of
+from surefoot.checkpoint.names import DRAFT, is_name, name_of, numbers_of
 from surefoot.checkpoint.outline import take_apart, to_json
 from surefoot.checkpoint.ranks import Ranks
 from surefoot.checkpoint.staging import Staging
 from surefoot.checkpoint.writer import write_tensors
 from surefoot.errors import CheckpointError, DiskError
-from surefoot.records.files import refusals_of
-
-DRAFT = ".draft-"
+from surefoot.plain_files import refusals_of
 
 
 class Checkpoints:
@@ -126,7 +124,7 @@ class Checkpoints:
         with refusals_of(self.folder):
             sync_folder(self.folder.parent)
         for leftover in self.folder.glob(f"{DRAFT}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+            _delete(leftover)
 
     def _finish(self) -> CheckpointError | None:
         failure = self._under_way.exception() if self._under_way is not None else None
@@ -225,4 +223,13 @@ def _remove(path: Path) -> None:
     hidden = path.with_name(f"{DRAFT}{path.name}-{secrets.token_hex(4)}")
     with suppress(OSError):
         path.rename(hidden)
-        shutil.rmtree(hidden, ignore_errors=True)
+        _delete(hidden)
+
+
+def _delete(path: Path) -> None:
+    """Deletes a folder, or the link or file in its place. What a link leads to stays."""
+    with suppress(OSError):
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        else:
+            shutil.rmtree(path, ignore_errors=True)

@@ -35,10 +35,14 @@ class _Files(FileSystem):
 
 
 class _Writer(FileSystemWriter):
-    """Writes DCP's files and format. It uses one thread: with more, DCP drops the errors of all but the first."""
+    """Writes DCP's files and format. It uses one thread: with more, DCP drops the errors of all but the first.
+
+    Tensors are in host memory by now, so nothing is copied ahead: DCP would ask the device for streams, which not every
+    device has.
+    """
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, thread_count=1, sync_files=False, overwrite=False)
+        super().__init__(folder, thread_count=1, sync_files=False, overwrite=False, per_thread_copy_ahead=0)
         self.fs: _Files = _Files()
 
     def storage_meta(self) -> StorageMeta:
@@ -60,7 +64,7 @@ def write_tensors(
     def propose() -> SavePlan:
         first = ranks.rank == 0
         planner.set_up_planner(tensors, writer.storage_meta(), first)
-        writer.set_up_storage_writer(first, rank=ranks.rank, use_collectives=True)
+        writer.set_up_storage_writer(first)  # torch 2.8 takes nothing else, and the others need nothing else
         return writer.prepare_local_plan(planner.create_local_plan())
 
     def divide(plans: list[SavePlan]) -> list[SavePlan]:
@@ -74,8 +78,9 @@ def write_tensors(
         return results, writer.fs.written
 
     def finish(everyone: list[tuple[list[WriteResult], dict[str, Fingerprint]]]) -> list[None]:
-        writer.finish(metadata, [results for results, _ in everyone])
-        _count(metadata)
+        results = [results for results, _ in everyone]
+        _count(metadata, {result.index for written in results for result in written})
+        writer.finish(metadata, results)
         files = {name: each for _, written in everyone for name, each in written.items()}
         complete({**files, **writer.fs.written})
         return [None] * ranks.size
@@ -92,9 +97,9 @@ def _reconcile(planned: Iterable[Any], results: list[WriteResult]) -> None:
         raise CheckpointError(f"{len(missing)} planned entries were not written, among them {names}")
 
 
-def _count(metadata: Metadata) -> None:
-    """Raises if the metadata lists more pieces of tensors than were written."""
+def _count(metadata: Metadata, written: set[Any]) -> None:
+    """Raises if the metadata lists other pieces of tensors than were written."""
     tensors = [each for each in metadata.state_dict_metadata.values() if isinstance(each, TensorStorageMetadata)]
     promised = sum(len(each.chunks) for each in tensors)
-    if promised != len(metadata.storage_data):
-        raise CheckpointError(f"{len(metadata.storage_data)} of {promised} planned entries were written")
+    if promised != len(written):
+        raise CheckpointError(f"{len(written)} of {promised} planned entries were written")

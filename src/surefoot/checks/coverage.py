@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from surefoot.checks.engine.scene import several
+from surefoot.checks.engine.assembly import Observers
+from surefoot.checks.engine.scene import Scene, several
 from surefoot.checks.facts import Facts
 from surefoot.checks.facts.evaluation import EvaluationFacts
 from surefoot.checks.facts.loop import LoopFacts
@@ -15,12 +15,10 @@ from surefoot.checks.facts.ranks import RankFacts
 from surefoot.checks.facts.samples import SampleFacts
 from surefoot.checks.loop.compiled_code import CompiledCode
 from surefoot.checks.loop.torch_files import TorchFiles
+from surefoot.checks.marks import loss_line
 from surefoot.checks.samples.pairs import Pairs
 from surefoot.records.finding import UNKNOWN_LOSS, Findings
-from surefoot.records.units import counted
-
-if TYPE_CHECKING:
-    from surefoot.checks.watcher import Watcher
+from surefoot.units import counted
 
 _RARE = 1 / 3
 """Forwards after more than this share of the updates belong to the step."""
@@ -34,23 +32,23 @@ Part = tuple[bool, str]
 """Whether a part was examined, and what it is."""
 
 
-def covered(watcher: Watcher, facts: Facts, found: Findings) -> Findings:
+def covered(scene: Scene, observers: Observers, facts: Facts, found: Findings) -> Findings:
     """The findings, with the parts of the loop that the checks looked at and those that they did not."""
     parts = [
-        *_updates(watcher),
-        *_losses(facts[LoopFacts], facts[LossFacts]),
-        *_data(watcher, facts[SampleFacts]),
-        *_evaluation(facts[EvaluationFacts], watcher.scene.updates),
-        *_files(watcher[TorchFiles]),
+        *_updates(scene.updates, scene.rested_after),
+        *_losses(facts[LoopFacts], facts[LossFacts], scene.source),
+        *_data(facts[SampleFacts], arrays=bool(observers[Pairs].places), made=scene.updates),
+        *_evaluation(facts[EvaluationFacts], scene.updates),
+        *_files(observers[TorchFiles]),
         *_ranks(facts[RankFacts]),
-        *([(False, "code as torch.compile makes it (it ran uncompiled)")] if watcher[CompiledCode].seen else []),
+        *_memory(scene.left_out),
+        *([(False, "code as torch.compile makes it (it ran uncompiled)")] if observers[CompiledCode].seen else []),
     ]
     seen, unseen = (tuple(part for examined, part in parts if examined is which) for which in (True, False))
     return replace(found, examined=seen, not_examined=unseen)
 
 
-def _updates(watcher: Watcher) -> Iterator[Part]:
-    made, rested = watcher.scene.updates, watcher.rested_after
+def _updates(made: int, rested: int | None) -> Iterator[Part]:
     if not made:
         yield False, "updates (no optimizer made one)"
     elif rested is None or rested >= made:
@@ -60,7 +58,7 @@ def _updates(watcher: Watcher) -> Iterator[Part]:
         yield False, f"updates after the first {rested:,}"
 
 
-def _losses(loop: LoopFacts, losses: LossFacts) -> Iterator[Part]:
+def _losses(loop: LoopFacts, losses: LossFacts, source: str) -> Iterator[Part]:
     """The loss functions that were recognised, and the lines of backwards that none of them leads to."""
     weighed = [each for each in losses.losses if each.weights]
     known = {each.backward for each in weighed}
@@ -74,7 +72,7 @@ def _losses(loop: LoopFacts, losses: LossFacts) -> Iterator[Part]:
     yield from ((True, name) for name in names)
     for where, understood in lines.items():
         if not understood:
-            yield False, f"{UNKNOWN_LOSS} at {where or 'the recipe'}"
+            yield False, f"{UNKNOWN_LOSS} at {loss_line(where, source) or 'the recipe'}"
     kinds = {each.kind for each in losses.known}
     yield from ((True, words) for kind, words in _KNOWN.items() if kind in kinds)
     judged = {each.where for each in losses.known if each.kind == "returns"}
@@ -82,13 +80,13 @@ def _losses(loop: LoopFacts, losses: LossFacts) -> Iterator[Part]:
     yield from ((False, f"the rewards that weigh log-probabilities at {where}") for where in drawn)
 
 
-def _data(watcher: Watcher, samples: SampleFacts) -> Iterator[Part]:
+def _data(samples: SampleFacts, *, arrays: bool, made: int) -> Iterator[Part]:
     loaders = [each for each in samples.loaders if each.role != "unknown"]
     if loaders:
         yield True, counted(len(loaders), "data loader")
-    elif watcher[Pairs].places:
+    elif arrays:
         yield True, "arrays of samples"
-    elif watcher.scene.updates:
+    elif made:
         yield False, "where samples come from (no DataLoader or array was recognised)"
 
 
@@ -106,6 +104,11 @@ def _files(files: TorchFiles) -> Iterator[Part]:
         yield True, ", ".join(f"{counted(often, 'file')} {done}" for done, often in times.items() if often)
     if not files.loaded:
         yield False, "resuming (no file was loaded)"
+
+
+def _memory(left_out: Iterable[str]) -> Iterator[Part]:
+    if words := ", ".join(left_out):
+        yield False, f"{words} (too little free memory on the device)"
 
 
 def _ranks(ranks: RankFacts) -> Iterator[Part]:

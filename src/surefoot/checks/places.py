@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from surefoot.checks.engine.assembly import Observers
 from surefoot.checks.loop.driver import Driver
 from surefoot.checks.losses.loss_calls import Losses
 from surefoot.checks.registry import subject_of
 from surefoot.records.finding import Finding, Findings
 
-if TYPE_CHECKING:
-    from surefoot.checks.watcher import Watcher
+_BY_SETTINGS = {
+    *("batch-norm-of-few-samples", "checkpoint-without-optimizer", "float16-without-scaler", "pickled-module"),
+    *("rate-too-large-for-adam", "rate-unusual-for-method", "restarted-workers", "scheduler-at-wrong-rate"),
+    *("shuffled-evaluation", "sorted-training-data", "swapped-betas", "zero-learning-rate", "clipping-without-effect"),
+}
+"""What the settings of a trainer decide. Any other bug inside it is one of the trainer itself."""
 
 
-def placed(watcher: Watcher, found: Findings) -> Findings:
+def placed(observers: Observers, found: Findings) -> Findings:
     """The findings, each at a line that the user can change or with the library that runs the loop."""
-    driver, losses = watcher[Driver], {each.where for each in watcher[Losses].losses}
+    driver, losses = observers[Driver], {each.where for each in observers[Losses].losses}
     return replace(found, findings=tuple(_placed(each, driver, losses) for each in found.findings))
 
 
@@ -26,5 +30,8 @@ def _placed(finding: Finding, driver: Driver, losses: set[str]) -> Finding:
     own = losses - {driver.line}
     if subject_of(finding.check) == "losses" and len(own) == 1:
         return replace(finding, where=own.pop())
-    remedy = f"{finding.remedy}; {driver.library} does this: use its settings, or override its method"
+    if finding.check in _BY_SETTINGS:
+        remedy = f"{finding.remedy}; {driver.library} does this: use its settings"
+    else:
+        remedy = f"{finding.remedy}; {driver.library} does this by itself: override its method"
     return replace(finding, where=f"{finding.where} ({driver.library})", remedy=remedy)

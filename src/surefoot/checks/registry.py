@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from surefoot.checks.facts import Facts
-from surefoot.errors import RecipeError
+from surefoot.errors import RecipeError, known_names
 from surefoot.records.finding import Finding, Findings
 
 Rule = Callable[..., Iterator[Finding]]
@@ -45,7 +45,7 @@ def allowed_checks(names: Iterable[str]) -> tuple[str, ...]:
     allowed = tuple(names)
     for name in allowed:
         if name not in CHECKS:
-            raise RecipeError(f"no check is called {name!r}; known: {', '.join(CHECKS)}")
+            raise RecipeError(f"no check is called {name!r}; {known_names(name, CHECKS)}")
     return allowed
 
 

@@ -77,7 +77,7 @@ def check(
 
 
 def _check_steps(loaded: Recipe, allow: list[str] | None, sarif: Path | None, *, json: bool) -> None:
-    from surefoot.recipe.load import split_target
+    from surefoot.recipe.kind import split_target
     from surefoot.reports.findings import findings_text
     from surefoot.ways.check import check as way
 
@@ -92,8 +92,8 @@ def _check_overfit(
     loaded: Recipe, steps: int | None, target_loss: float | None, allow: list[str] | None, *, json: bool
 ) -> None:
     from surefoot.reports.overfit import overfit_text
-    from surefoot.ways.overfit import MAX_STEPS
-    from surefoot.ways.overfit import overfit as way
+    from surefoot.training.overfit import MAX_STEPS
+    from surefoot.training.overfit import overfit as way
 
     record = way(loaded, max_steps=steps or MAX_STEPS, target_loss=target_loss, allow=allow or ())
     show(record, overfit_text, json=json)
@@ -103,8 +103,8 @@ def _check_overfit(
 def _check_lr_range(loaded: Recipe, steps: int | None, plot: Path | None, *, json: bool) -> None:
     from surefoot.reports.chart import figure_for, save_chart
     from surefoot.reports.lr_range import lr_range_text
-    from surefoot.ways.lr_range import STEPS
-    from surefoot.ways.lr_range import lr_range as way
+    from surefoot.training.lr_range import STEPS
+    from surefoot.training.lr_range import lr_range as way
 
     figure = None if plot is None else figure_for(plot)
     record = way(loaded, steps=steps or STEPS)

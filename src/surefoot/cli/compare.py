@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption, show, within
-from surefoot.torch_version import require_torch
+from surefoot.torch_inside.version import require_torch
 
 
 def compare(
@@ -37,8 +37,8 @@ def compare(
     Example: `surefoot compare runs/before runs/after`
     """
     require_torch()
+    from surefoot.debug.runs.compare import compare as way
     from surefoot.reports.compared import compared_text
-    from surefoot.ways.compare import compare as way
 
     record = way(str(first), str(second), recipe, trust_run=trust_run, tolerance=tolerance, replay=replay)
     show(record, compared_text, json=json)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from importlib.resources import files
-from pathlib import Path
 
 import typer
+
+from surefoot.recipe.kind import parsed, recipe_functions
 
 
 def complete_recipe(incomplete: str) -> list[str]:
@@ -21,24 +22,21 @@ def complete_knob(context: typer.Context, incomplete: str) -> list[str]:
     from surefoot.recipe.load import SETTINGS
 
     given = {word.partition("=")[0] for word in context.params.get("knobs") or ()}
-    own = _knobs_of(context.params.get("recipe") or "")
+    own = knobs_of(context.params.get("recipe") or "")
     known = own | {name: "" for name in SETTINGS if name not in own}
     words = [f"{name}={default}" for name, default in known.items() if name not in given]
     return [word for word in words if word.startswith(incomplete)]
 
 
-def _knobs_of(target: str) -> dict[str, str]:
+def knobs_of(target: str) -> dict[str, str]:
     """The parameters of a recipe's function and their defaults, as its source says."""
     place, _, wanted = target.partition(":")
-    file = Path(place) if place.endswith(".py") else files("surefoot.recipes") / f"{place}.py"
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+    tree = parsed(place if place.endswith(".py") else str(files("surefoot.recipes") / f"{place}.py"))
+    if tree is None:
         return {}
-    for function in (each for each in tree.body if isinstance(each, ast.FunctionDef)):
-        if function.name == wanted or (not wanted and function.returns and ast.unparse(function.returns) == "Recipe"):
-            return _defaults(function.args)
-    return {}
+    named = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == wanted]
+    found = named if wanted else recipe_functions(tree)
+    return _defaults(found[0].args) if found else {}
 
 
 def _defaults(arguments: ast.arguments) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from surefoot.cli.commands import Commands
 from surefoot.cli.shared import JsonOption
 from surefoot.records.codec import to_json
 from surefoot.reports.console import PlainConsole
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     help="Turns text into tokens on disk, and checks and counts them before a run.",
     rich_markup_mode="markdown",
@@ -142,7 +144,7 @@ def reference(
 
     from surefoot.data.formats import open_corpus
     from surefoot.recipe.recipe import Precision
-    from surefoot.ways.reference import reference as way
+    from surefoot.training.reference import reference as way
 
     if precision not in get_args(Precision):
         raise typer.BadParameter(f"--precision is one of {', '.join(get_args(Precision))}, not {precision!r}")

@@ -8,20 +8,21 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from traceback import FrameSummary, StackSummary, TracebackException
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from surefoot.cli.shared import rank
 from surefoot.errors import RecipeError, SurefootError
-from surefoot.events.callers import INSTALLED, OWN, is_users
 from surefoot.reports.console import PlainConsole
+from surefoot.source.owners import OWN, is_own, is_users, owner, package_of
 
 RAISED, REFUSED = 1, 2
 """Exit codes: something raised, or surefoot refused on purpose."""
 _RECIPES = os.path.join(OWN, "recipes") + os.sep
 _MACHINERY = ("torch", "typer", "click", "rich", "numpy")
-"""Installed packages between surefoot and a recipe. Others may hold the recipe itself."""
+"""Installed packages between surefoot and a recipe. Others may hold what the recipe calls."""
 _WORKER = re.compile(r"^Caught .* in DataLoader worker process.*\n^Original Traceback.*\n", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)\n(?P<rest>(?:    .*\n)*)', re.M)
 _DISPATCHING = tuple(
@@ -40,7 +41,7 @@ _DOING = {
     ("build.py", "build_evaluation"): "made the recipe's held-out data: evaluation()",
     ("step.py", "_loss"): "computed the recipe's loss: loss(model, batch)",
     ("step.py", "_update"): "made the update: optimizer.step()",
-    ("step.py", "__call__"): "computed the gradients of the recipe's loss",
+    ("step.py", "forward_backward"): "computed the gradients of the recipe's loss",
     ("step.py", "__init__"): "built the step: optimizer(parameters) and what goes with it",
     ("schedule.py", "<lambda>"): "asked the recipe's schedule for a learning rate",
     ("batches.py", "_collate"): "joined samples into a batch: collate(samples)",
@@ -66,26 +67,40 @@ def tell(error: Exception) -> int:
     return RAISED
 
 
+def tell_usage(error: Any) -> int:
+    """Prints an error of the command line, as typer raises it: the message and where the options are listed."""
+    if message := error.format_message():
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else " ".join(["surefoot", *sys.argv[1:2]])
+        more = f"\n`{command} --help` shows what it takes"
+        PlainConsole(stderr=True).print(Text.assemble(("Error", "bold red"), f": {message}{more}"), highlight=False)
+    return int(error.exit_code)
+
+
 def _refused(error: SurefootError) -> int:
     if rank() == 0 or not (error.told or isinstance(error, RecipeError)):
-        text = Text.assemble((f"{type(error).__name__}{_on_rank()}", "bold red"), f": {error}")
+        text = Text.assemble((f"error{_on_rank()}", "bold red"), f": {error}")
         PlainConsole(stderr=True).print(text, highlight=False)
     return REFUSED
 
 
 def _lines(error: Exception) -> Iterator[RenderableType]:
     doing = _doing(_frames(error)[0])
-    said = f"while surefoot {doing or 'was at work'}{_on_rank()}. SUREFOOT_RAISE=1 shows the whole traceback."
-    for is_wanted in (is_users, _is_installed):
-        if cut := _cut(error, is_wanted):
-            yield Text(cut)
-            yield from _explained(error)
-            yield Text(f"Your code raised this {said}", style="dim")
-            return
-    if isinstance(error, OSError | MemoryError) or (doing and _is_of_the_recipe(error)):
-        yield Text(_frames(error)[1].rstrip(), style="bold")
+    closing = f"while surefoot {doing or 'was at work'}{_on_rank()}. SUREFOOT_RAISE=1 shows the whole traceback."
+    own = _own_line(error)
+    if cut := _cut(error, is_users):
+        yield Text(cut)
         yield from _explained(error)
-        yield Text(f"It was raised {said}", style="dim")
+        yield Text(
+            f"{f'{own}, raised this inside of your code' if own else 'Your code raised this'} {closing}", style="dim"
+        )
+        if own:
+            yield Text("If what your code passed to surefoot is right, it is a bug in surefoot. Please report it.")
+        return
+    if isinstance(error, OSError | MemoryError) or (doing and not own):
+        yield Text((doing and _cut(error, _is_library)) or _frames(error)[1].rstrip(), style="bold")
+        yield from _explained(error)
+        yield Text(f"It was raised {closing}", style="dim")
         return
     yield Text("".join(traceback.format_exception(error)).rstrip())
     yield Text(
@@ -98,8 +113,8 @@ def _explained(error: Exception) -> Iterator[RenderableType]:
     """The cause and what met, if there is something to say. An explanation that fails hides no error."""
     if "torch" not in sys.modules:
         return
-    from surefoot.explain.explain import explain
-    from surefoot.explain.out_of_memory import attached
+    from surefoot.debug.errors.explain import explain
+    from surefoot.debug.memory.out_of_memory import attached
     from surefoot.reports.explanation import explanation_text
     from surefoot.reports.out_of_memory import out_of_memory_text
 
@@ -136,7 +151,7 @@ def _kept(frames: list[FrameSummary], is_wanted: Callable[[str], bool]) -> list[
     """
     last = max((number for number, frame in enumerate(frames) if is_wanted(frame.filename)), default=len(frames))
     inside = frames[last + 1 :]
-    own = [number for number, frame in enumerate(inside) if frame.filename.startswith(OWN)]
+    own = [number for number, frame in enumerate(inside) if is_own(frame.filename)]
     detours = {n - back for n in own for back in (1, 2) if n and inside[n - 1].name == "handle_torch_function"}
     around = {n for n, frame in enumerate(inside) if own and n > own[0] and frame.filename.endswith(_DISPATCHING)}
     left_out = {*own, *detours, *around}
@@ -176,23 +191,24 @@ def _doing(frames: list[FrameSummary]) -> str:
     for frame in reversed(frames[:inside]):
         file = os.path.basename(frame.filename)
         doing = _DOING.get((file, frame.name)) or _DOING.get((file, ""))
-        if doing and frame.filename.startswith(OWN):
+        if doing and is_own(frame.filename):
             return doing
     return ""
 
 
-def _is_of_the_recipe(error: Exception) -> bool:
-    """Whether torch or a built-in recipe raised it, and not surefoot's own lines."""
+def _own_line(error: Exception) -> str:
+    """`surefoot/step.py, line 9`: the line of surefoot that raised it. Empty if torch or a recipe did."""
     frames = _frames(error)[0]
     while frames and frames[-1].filename.endswith(_FUNCTION_MODE):  # it passes on what torch raises
         frames.pop()
-    return bool(frames) and (not frames[-1].filename.startswith(OWN) or frames[-1].filename.startswith(_RECIPES))
+    if not frames or not is_own(frames[-1].filename) or frames[-1].filename.startswith(_RECIPES):
+        return ""
+    return f"surefoot/{frames[-1].filename[len(OWN) :].replace(os.sep, '/')}, line {frames[-1].lineno}"
 
 
-def _is_installed(file: str) -> bool:
-    """Whether a file belongs to an installed package that may hold the recipe."""
-    packages = [file.partition(f"{part}{os.sep}")[2].partition(os.sep)[0] for part in INSTALLED]
-    return any(package and package not in _MACHINERY for package in packages)
+def _is_library(file: str) -> bool:
+    """Is it a file of an installed package that a recipe may call?"""
+    return owner(file) == "installed" and package_of(file) not in _MACHINERY
 
 
 def _on_rank() -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.shared import JsonOption, KnobsArgument, RecipeOfRunArgument, TrustOption, show
-from surefoot.torch_version import require_torch
+from surefoot.torch_inside.version import require_torch
 
 
 def evaluate(
@@ -35,14 +35,15 @@ def evaluate(
     """Scores a trained model: loss, perplexity, bits per byte and the recipe's metrics, over each sample once.
 
     The result does not depend on the number of ranks, nor, but for rounding, on the micro-batch size.
-    `--tasks` scores the model, or a Hugging Face folder, by lm-evaluation-harness and local files.
+    `--tasks` scores the model, or a Hugging Face folder, by lm-evaluation-harness and local files. A task that names
+    Python code is refused; `--trust-run` lets it run.
     On several ranks: `torchrun --nproc-per-node 2 -m surefoot evaluate runs/first`
 
     Example: `surefoot evaluate runs/first --data test`
     """
     require_torch()
+    from surefoot.exports.evaluate import evaluate as way
     from surefoot.reports.evaluation import evaluation_text
-    from surefoot.ways.evaluate import evaluate as way
 
     made = way(
         str(source),

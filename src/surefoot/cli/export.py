@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption, show
-from surefoot.torch_version import require_torch
+from surefoot.exports.format_table import format_names
+from surefoot.torch_inside.version import require_torch
 
 
 def export(
@@ -23,7 +24,7 @@ def export(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="in place of pt2: pt2, hf, onnx, aoti, gguf or pte; may be repeated",
+            help=f"in place of pt2: {format_names()}; may be repeated",
         ),
     ] = None,
     quantize: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,15 +10,18 @@ import typer
 
 from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption, within
 from surefoot.records.codec import to_json
-from surefoot.reports.console import PlainConsole
-from surefoot.torch_version import require_torch
+from surefoot.reports.console import PlainConsole, print_text
+from surefoot.torch_inside.version import require_torch
+from surefoot.units import counted
 
 
 def generate(
     run: Annotated[
         Path, typer.Argument(metavar="RUN|EXPORT", help="a finished run, an export, or a Hugging Face folder")
     ],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="the text to go on from")],
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT", help="the text to go on from, or a message to a chat model")
+    ],
     recipe: RecipeOfRunArgument = None,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="how many tokens to make")] = 200,
     temperature: Annotated[
@@ -32,27 +36,25 @@ def generate(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="of the random choices")] = 0,
     tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", metavar="bytes|FILE", help="default: that of the run's corpus")
+        str | None,
+        typer.Option("--tokenizer", metavar="bytes|FILE", help="default: that of the run's corpus or first model"),
     ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="take the prompt as plain text, without a chat template")] = False,
     cache: Annotated[bool, typer.Option(help="keep keys and values from token to token")] = True,
     trust_run: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
     """Goes on from a prompt with a trained language model, and prints text as it is made.
 
+    A model that learned conversations answers the prompt: it is put into their chat template as a user's message.
+
     Example: `surefoot generate runs/first "def main"`
     """
     require_torch()
     from surefoot.exports.decode import Sampling
-    from surefoot.ways.generate import generate as way
+    from surefoot.exports.generate import generate as way
 
-    is_begun = False
-
-    def show(piece: str) -> None:
-        nonlocal is_begun
-        print(piece if is_begun else prompt + piece, end="", flush=True)
-        is_begun = True
-
+    show = None if json else partial(print_text, end="")
     made = way(
         str(run),
         prompt,
@@ -61,12 +63,15 @@ def generate(
         sampling=Sampling(temperature, top_k, top_p, seed),
         tokenizer=tokenizer,
         cached=cache,
+        raw=raw,
         trust_run=trust_run,
-        tell=None if json else show,
+        echo=show,
+        tell=show,
     )
     if json:
         print(to_json(made))
         return
-    print("" if is_begun else prompt)
-    rate = made.tokens / made.seconds
-    PlainConsole(stderr=True).print(f"{made.tokens} tokens, {rate:.0f} tokens/s", style="dim", highlight=False)
+    print_text("")
+    how = "; prompt in the chat template, --raw for plain text" if made.chat else ""
+    said = f"{counted(made.tokens, 'token')}, {made.tokens / made.seconds:.0f} tokens/s{how}"
+    PlainConsole(stderr=True).print(said, style="dim", highlight=False)

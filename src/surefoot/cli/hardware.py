@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from surefoot.cli.shared import JsonOption, within
+from surefoot.cli.commands import Commands
+from surefoot.cli.shared import JsonOption, devices, within
 from surefoot.records.codec import to_json
 from surefoot.reports.console import PlainConsole
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     help="Shows peaks, memory, links and prices of devices, each with its source, and measures this machine.",
     rich_markup_mode="markdown",
@@ -32,7 +34,10 @@ def list_devices(json: JsonOption = False) -> None:
 @app.command()
 def show(
     device: Annotated[
-        str, typer.Argument(metavar="DEVICE", help="a device such as h100-sxm, or 'here' for this machine")
+        str,
+        typer.Argument(
+            metavar="DEVICE", callback=devices, help="a device such as h100-sxm, or 'here' for this machine"
+        ),
     ],
     json: JsonOption = False,
 ) -> None:
@@ -47,7 +52,7 @@ def show(
 
 @app.command()
 def napkin(
-    on: Annotated[str, typer.Argument(metavar="CLUSTER", help="devices, such as 1024xh100-sxm")],
+    on: Annotated[str, typer.Argument(metavar="CLUSTER", callback=devices, help="devices, such as 1024xh100-sxm")],
     parameters: Annotated[
         float | None, typer.Option(callback=_MORE, help="parameters of the model, such as 70e9")
     ] = None,
@@ -85,8 +90,8 @@ def measure(json: JsonOption = False) -> None:
     between two processes. This takes about half a minute; run nothing else meanwhile.
     """
     from surefoot.hardware.here import keep_here
+    from surefoot.planning.timing.measure import measure_here
     from surefoot.reports.hardware import device_text
-    from surefoot.timing.measure import measure_here
 
     sheet = measure_here()
     path = keep_here(sheet)

@@ -14,8 +14,7 @@ import typer
 from rich.text import Text
 
 from surefoot.cli.shared import JsonOption, show
-from surefoot.errors import DiskError, RecipeError
-from surefoot.recipe.knobs import did_you_mean
+from surefoot.errors import DiskError, RecipeError, known_names
 
 TEMPLATES = ("classifier", "gpt", "seq2seq", "own-loop", "finetune")
 
@@ -41,7 +40,7 @@ def init(
 def write_template(like: str, name: str | None) -> Path:
     """Writes the template to a file that does not exist yet, and names its recipe after the file."""
     if like not in TEMPLATES:
-        raise RecipeError(f"no template {like!r}; {did_you_mean(like, TEMPLATES)}known: {', '.join(TEMPLATES)}")
+        raise RecipeError(f"no template {like!r}; {known_names(like, TEMPLATES)}")
     template = like.replace("-", "_")
     file = Path(name or template)
     if not file.name:

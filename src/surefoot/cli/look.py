@@ -11,12 +11,15 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.shared import JsonOption, load, show
-from surefoot.records.files import refusals_of
-from surefoot.torch_version import require_torch
+from surefoot.plain_files import refusals_of
+from surefoot.recipe.kind import kind_of
+from surefoot.torch_inside.version import require_torch
 
 
 def look(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE|SCRIPT", help="a recipe, or a script that trains")],
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE|SCRIPT", help="a recipe, or a script or notebook that trains")
+    ],
     words: Annotated[
         list[str] | None, typer.Argument(metavar="KNOB=VALUE", help="knobs of the recipe, or arguments of the script")
     ] = None,
@@ -26,6 +29,10 @@ def look(
     depth: Annotated[int | None, typer.Option("--depth", min=0, help="modules down to this depth alone")] = None,
     graph: Annotated[
         Path | None, typer.Option("--graph", metavar="FILE.svg", help="draw the graph of autograd behind the loss")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="GPU", help="of a script: a GPU that is not here; shapes and no values"),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -40,26 +47,23 @@ def look(
 
     `surefoot look train.py --tensor head.weight -- --lr 1e-3`
 
+    `surefoot look train.py --on rtx-4090`
+
     `surefoot look gpt layers=1 --graph loss.svg`
     """
     require_torch()
+    from surefoot.debug.look.look import look as way
+    from surefoot.debug.look.look import look_at_script
     from surefoot.reports.looked import looked_text, tensor_text
-    from surefoot.ways.look import look as way
-    from surefoot.ways.look import look_at_script
 
     with redirect_stdout(sys.stderr if json else sys.stdout):
-        seen = look_at_script(recipe, words or ()) if _is_script(recipe) else way(load(recipe, words))
+        runs = kind_of(recipe) in ("script", "notebook")
+        if on is not None and not runs:
+            raise typer.BadParameter("--on is for a script; a recipe runs on the device that is here")
+        seen = look_at_script(recipe, words or (), on=on) if runs else way(load(recipe, words))
     if graph is not None:
         from surefoot.reports.autograd_graph import graph_svg
 
         with refusals_of(graph):
             graph.write_text(graph_svg(seen), encoding="utf-8")
     show(seen, partial(looked_text, depth=depth) if tensor is None else partial(tensor_text, name=tensor), json=json)
-
-
-def _is_script(target: str) -> bool:
-    """Whether this is a file whose source does not mention a recipe. It is not executed to find out."""
-    file = Path(target)
-    return (
-        target.endswith(".py") and file.is_file() and "Recipe" not in file.read_text(encoding="utf-8", errors="replace")
-    )

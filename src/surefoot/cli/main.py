@@ -15,13 +15,17 @@ from surefoot.cli.evaluate import evaluate
 from surefoot.cli.explain import explain
 from surefoot.cli.export import export
 from surefoot.cli.generate import generate
+from surefoot.cli.groups import in_list
 from surefoot.cli.hardware import app as hardware_app
 from surefoot.cli.init import init
 from surefoot.cli.knobs import RecipeCommand
 from surefoot.cli.look import look
+from surefoot.cli.mcp import mcp
 from surefoot.cli.merge import merge
+from surefoot.cli.mistakes import AllCommands, ScriptCommand
 from surefoot.cli.plan import plan
 from surefoot.cli.predict import predict
+from surefoot.cli.probe import probe
 from surefoot.cli.profile import profile
 from surefoot.cli.replay import replay
 from surefoot.cli.report import report
@@ -33,6 +37,7 @@ from surefoot.errors import SurefootError
 from surefoot.recipe.builtin import builtin_recipes
 
 app = typer.Typer(
+    cls=AllCommands,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -44,25 +49,17 @@ app = typer.Typer(
     ),
 )
 
-for command in (plan, check, train, profile):
-    app.command(cls=RecipeCommand)(command)
-app.command()(export)
-app.command()(evaluate)
-app.command()(merge)
-app.command()(generate)
-app.command()(predict)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(watch)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})(look)
-app.command()(explain)
-app.command()(compare)
-app.command()(replay)
-app.command()(stuck)
-app.command()(report)
-app.command()(init)
-app.command()(doctor)
-app.command()(validate)
-app.add_typer(data_app, name="data")
-app.add_typer(hardware_app, name="hardware")
+_OF_SCRIPTS = {"allow_extra_args": True, "ignore_unknown_options": False}
+for of_recipe in (plan, check, train, profile):
+    app.command(cls=RecipeCommand, **in_list(of_recipe.__name__))(of_recipe)
+for of_script in (watch, probe, look):
+    app.command(cls=ScriptCommand, context_settings=_OF_SCRIPTS, **in_list(of_script.__name__))(of_script)
+for of_run in (compare, replay, explain, report, evaluate, generate, predict, export, merge):
+    app.command(**in_list(of_run.__name__))(of_run)
+for other in (stuck, init, doctor, validate, mcp):
+    app.command(**in_list(other.__name__))(other)
+app.add_typer(data_app, name="data", **in_list("data"))
+app.add_typer(hardware_app, name="hardware", **in_list("hardware"))
 
 
 def _version(wanted: bool) -> None:
@@ -79,17 +76,21 @@ def surefoot(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
     ] = False,
 ) -> None:
-    """Know every training step before you take it.
-
-    You write a training step once, in plain PyTorch, and run it five ways: plan, check, train, profile, export.
+    """Know every training step before you take it: surefoot finds silent bugs in PyTorch training, and tells whether a
+    run fits, how long it takes and what it costs.
     """
 
 
 def main() -> None:
     """Runs the command. An error prints one message or the user's own lines; SUREFOOT_RAISE=1 raises it instead."""
     try:
-        app()
+        code = app(standalone_mode=False)  # without it typer draws a box around an error, which takes five lines
+        raise SystemExit(code if isinstance(code, int) else 0)
     except Exception as error:
+        if hasattr(error, "format_message"):
+            from surefoot.cli.errors import tell_usage
+
+            raise SystemExit(tell_usage(error)) from None
         if os.environ.get("SUREFOOT_RAISE") == "1" and not isinstance(error, SurefootError):
             raise
         from surefoot.cli.errors import tell

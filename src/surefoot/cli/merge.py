@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption, show
-from surefoot.torch_version import require_torch
+from surefoot.torch_inside.version import require_torch
 
 
 def merge(
@@ -26,7 +26,7 @@ def merge(
     Example: `surefoot merge runs/tuned --to tuned-model`
     """
     require_torch()
+    from surefoot.exports.merge import merge as way
     from surefoot.reports.merged import merged_text
-    from surefoot.ways.merge import merge as way
 
     show(way(str(run), recipe, to=str(to) if to else None, trust_run=trust_run), merged_text, json=json)

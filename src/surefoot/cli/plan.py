@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from surefoot.cli.shared import RECIPE, JsonOption, KnobsArgument, agreeing, goes_with, load, load_other, show
-from surefoot.errors import BudgetError, RecipeError
+from surefoot.cli.launch import launch_recipe, launch_script
+from surefoot.cli.plan_script import planned_script, refuse_for_script, starts_a_script
+from surefoot.cli.shared import RECIPE, JsonOption, KnobsArgument, agreeing, devices, goes_with, load, load_other, show
+from surefoot.errors import BudgetError, RecipeError, known_names
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from surefoot.recipe.recipe import Recipe
-    from surefoot.records.budget import Budget
     from surefoot.records.plan import Plan
+    from surefoot.records.search import Budget
 
 LIMITS = ("memory", "days", "dollars")
 
@@ -29,7 +35,8 @@ def plan(
         typer.Option(
             "--on",
             metavar="GPUS",
-            help="plan for h100-sxm, one of 8xh100-sxm or 4xcpu, or 'here'; you need no GPU. With --fit: several, "
+            callback=devices,
+            help="plan for h100, one of 8xh100, p5.48xlarge or 4xcpu, or 'here'; you need no GPU. With --fit: several, "
             "separated by commas, or Nxh100-sxm for the fewest that fit",
         ),
     ] = None,
@@ -64,6 +71,10 @@ def plan(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="also write the plan as one self-contained page")
     ] = None,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="print all tables: by kind, phase, module and collective")
+    ] = False,
+    assumed: Annotated[bool, typer.Option("--assumed", help="print every assumption")] = False,
     snapshot: Annotated[
         Path | None,
         typer.Option("--snapshot", metavar="FILE", help="also write every allocation for pytorch.org/memory_viz"),
@@ -74,14 +85,38 @@ def plan(
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, help="with --serve: texts at a time; default: 1")
     ] = None,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option("--try", metavar="ARGUMENT", help='a script\'s arguments to compare: "--batch-size 8,16,32"'),
+    ] = None,
+    largest_argument: Annotated[
+        str | None,
+        typer.Option(
+            "--largest-argument", metavar="ARGUMENT", help='find the largest value that fits: "--batch-size {}"'
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="the updates of a script's run, if it does not say them")
+    ] = None,
+    epochs: Annotated[
+        float | None, typer.Option("--epochs", min=0, help="the epochs of a script's run, if it does not say them")
+    ] = None,
+    launch: Annotated[
+        Literal["slurm"] | None,
+        typer.Option("--launch", help="print the job file that trains in this layout, instead of the plan"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Predicts the memory, FLOPs and time of a step, by account and module, without running it.
+    """Predicts the memory, FLOPs and time of a step, by kind and module, without running it.
 
     The step runs on tensors that have a shape but no memory, so you can plan a model far larger than this machine.
     `--fit` searches for settings that fit. `--against` shows what differs between two plans.
 
     Examples:
+
+    `surefoot plan train.py --on rtx-4090 -- --batch-size 8`
+
+    `surefoot plan --on 8xh100-sxm -- torchrun --nproc-per-node 8 train.py`
 
     `surefoot plan gpt layers=24 width=1024 heads=16 --on h100-sxm`
 
@@ -99,12 +134,38 @@ def plan(
     for name, file in (("--html", html), ("--snapshot", snapshot)):
         if file is not None and fit:
             raise typer.BadParameter(f"{name} writes one plan and --fit searches many: use only one of them")
+    if launch and (fit or serve or ci or against or json or tries or largest_argument):
+        raise typer.BadParameter(
+            "--launch prints a job file: leave out --fit, --serve, --ci, --against, --try and --json"
+        )
     if against is not None and (fit or budget):
         raise typer.BadParameter("--against compares two plans: leave out --fit and --budget")
     target, words, limits = _asked(recipe, knobs, hf, budget)
+    if starts_a_script(target):
+        others = {"--fit": fit, "--largest": largest, "--measure": measure, "--serve": serve, "--against": against}
+        refuse_for_script({**others, "--snapshot": snapshot, "--hf": hf})
+        found = planned_script([target, *words], on, tries or (), largest_argument, steps, epochs, json=json)
+        if found is None:
+            return
+        if html is not None:
+            from surefoot.reports.plan_page import write_plan_page
+
+            write_plan_page(found, html)
+        if launch:
+            launch_script(found, [target, *words])
+            return
+        _show(found, limits, partial(_text, tables=tables, assumed=assumed), json=json)
+        if ci and not _holds(found, limits):
+            raise typer.Exit(1)
+        return
+    for name, given in (("--try", tries), ("--largest-argument", largest_argument), ("--epochs", epochs)):
+        if given:
+            raise typer.BadParameter(f"{name} is for a script; a recipe has knobs: use --fit")
+    if steps is not None:
+        raise typer.BadParameter("--steps is for a script; a recipe has the knob max_steps")
     if serve:
+        from surefoot.exports.serve import plan_serving
         from surefoot.reports.serving import serving_text
-        from surefoot.ways.serve import plan_serving
 
         show(plan_serving(load(target, words), on=on, batch=batch or 1), serving_text, json=json)
         return
@@ -114,13 +175,17 @@ def plan(
     from surefoot.ways.plan import plan as way
 
     written = None if snapshot is None else str(snapshot)
-    record = way(load(target, words), on=on, reuse=reuse, measure=measure, snapshot=written)
+    loaded = load(target, words)
+    record = way(loaded, on=on, reuse=reuse, measure=measure, snapshot=written)
     if html is not None:
         from surefoot.reports.plan_page import write_plan_page
 
         write_plan_page(record, html)
+    if launch:
+        launch_recipe(record, target, words, loaded)
+        return
     if against is None:
-        _show(record, limits, json=json)
+        _show(record, limits, partial(_text, tables=tables, assumed=assumed), json=json)
     else:
         _compare(_kept(against) or way(load_other(target, words, against), on=on, reuse=reuse), record, json=json)
     if ci and not _holds(record, limits):
@@ -153,12 +218,12 @@ def _budget(words: list[str]) -> Budget:
     from surefoot.recipe.knobs import convert, parse_words
     from surefoot.recipe.ranges import Range
     from surefoot.recipe.recipe import UNITS, bytes_of
-    from surefoot.records.budget import Budget
+    from surefoot.records.search import Budget
 
     given = parse_words(part for word in words for part in word.split())
     for name in given:
         if name not in LIMITS:
-            raise BudgetError(f"a budget has no limit {name!r}; known: {', '.join(LIMITS)}")
+            raise BudgetError(f"a budget has no limit {name!r}; {known_names(name, LIMITS)}")
     memory = None
     if "memory" in given and (memory := bytes_of(given.pop("memory"))) is None:
         raise BudgetError(f"memory is a number and a unit, such as memory=76GiB; units: {', '.join(UNITS)}")
@@ -166,21 +231,26 @@ def _budget(words: list[str]) -> Budget:
     return Budget(memory, **{name: more.check(name, convert(name, text, float)) for name, text in given.items()})
 
 
-def _show(record: Plan, budget: Budget, *, json: bool) -> None:
+def _text(record: Plan, *, tables: bool, assumed: bool) -> RenderableType:
+    from surefoot.reports.plan import plan_text
+
+    return plan_text(record, tables=tables, assumed=assumed)
+
+
+def _show(record: Plan, budget: Budget, text: Callable[[Plan], RenderableType], *, json: bool) -> None:
     """Prints the plan and, if there is a budget, a line for each limit."""
     from rich.console import Group
 
-    from surefoot.records.budget import Budget
+    from surefoot.records.search import Budget
     from surefoot.reports.budget import limits_text
-    from surefoot.reports.plan import plan_text
 
     if budget == Budget():
-        show(record, plan_text, json=json)
+        show(record, text, json=json)
         return
     from surefoot.costs.budget import limits_of
 
     limits = limits_of(record, budget)
-    show({"plan": record, "limits": limits}, lambda _: Group(plan_text(record), limits_text(limits)), json=json)
+    show({"plan": record, "limits": limits}, lambda _: Group(text(record), limits_text(limits)), json=json)
 
 
 def _compare(before: Plan, after: Plan, *, json: bool) -> None:
@@ -214,7 +284,7 @@ def _kept(against: str) -> Plan | None:
 def _fit(
     loaded: Recipe, words: list[str], on: str | None, budget: Budget, largest: str | None, *, ci: bool, json: bool
 ) -> None:
-    from surefoot.fit.search import what_fits
+    from surefoot.planning.fit.search import what_fits
     from surefoot.reports.search import search_text
 
     names = on.split(",") if on else None

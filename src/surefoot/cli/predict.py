@@ -11,9 +11,9 @@ import typer
 
 from surefoot.cli.shared import KnobsArgument, RecipeOfRunArgument, TrustOption, goes_with
 from surefoot.records.codec import to_json
-from surefoot.records.units import counted
 from surefoot.reports.console import PlainConsole
-from surefoot.torch_version import require_torch
+from surefoot.torch_inside.version import require_torch
+from surefoot.units import counted
 
 
 def predict(
@@ -38,7 +38,7 @@ def predict(
     """
     require_torch()
     goes_with("--to", to is not None, {"--json": as_json or None})
-    from surefoot.ways.predict import predict as way
+    from surefoot.exports.predict import predict as way
 
     with ExitStack() as open_things:
         file = open_things.enter_context(open(to, "w", encoding="utf-8")) if to else None

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption, show
-from surefoot.torch_version import require_torch
+from surefoot.torch_inside.version import require_torch
 
 
 def replay(
@@ -28,8 +28,8 @@ def replay(
     Example: `surefoot replay runs/first --step 812`
     """
     require_torch()
+    from surefoot.debug.spikes.replay import replay as way
     from surefoot.reports.spike import attribution_text
-    from surefoot.ways.replay import replay as way
 
     record = way(str(run), recipe, step=step, trust_run=trust_run)
     show(record, attribution_text, json=json)

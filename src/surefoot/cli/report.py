@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from surefoot.cli.shared import JsonOption, agreeing
 from surefoot.records.codec import to_json
 from surefoot.reports.console import PlainConsole
+
+if TYPE_CHECKING:
+    from surefoot.records.run import Run
 
 
 def report(
@@ -30,14 +33,13 @@ def report(
 
     Example: `surefoot report runs/first runs/second --html report.html`
     """
-    from surefoot.records.run import read_run
     from surefoot.reports.figures import titled_figures
     from surefoot.reports.gather import report_of
     from surefoot.reports.report import report_text
 
     with agreeing(*runs):
-        record = report_of(*runs)
-        read = [read_run(run) for run in runs if (run / "run.json").exists()]
+        record = report_of(*runs, read=_read)
+        read = [_read(run) for run in runs if (run / "run.json").exists()]
         if html is not None:
             from surefoot.reports.page import write_page
 
@@ -55,3 +57,11 @@ def report(
         PlainConsole().print(report_text(record, read))
         for written in filter(None, (html, png)):
             PlainConsole().print(f"wrote {written}", style="dim", highlight=False)
+
+
+def _read(folder: Path) -> Run:
+    """The run in a directory. If its process was killed, it is called stopped."""
+    from surefoot.checkpoint.lock import has_ended
+    from surefoot.records.run import read_run
+
+    return read_run(folder).as_logged(ended=has_ended(folder))

@@ -6,42 +6,56 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surefoot.errors import DiskError, SurefootError
 from surefoot.records.doctor import SelfTest
-from surefoot.records.units import bytes_text
+from surefoot.torch_inside.version import is_tried, not_tried
+from surefoot.units import bytes_text
 
 if TYPE_CHECKING:
     from surefoot.recipe.recipe import Recipe
 
 STEPS, STOPPED_AFTER = 5, 3
-_TORCH = "surefoot is tested with torch 2.13; install it: pip install torch==2.13.0"
-_REPORT = "if that does not help, please report it with the output of `surefoot doctor --json`"
+_REPORT = "please report it with the output of `surefoot doctor --json`"
 
 
 class Failed(Exception):
     """A part of the self-test gave a wrong result."""
 
 
+class NotRun(Exception):
+    """A part of the self-test cannot run on this machine."""
+
+
 def self_test() -> tuple[SelfTest, ...]:
     """Runs all parts, each on its own: one that fails does not hide the others. About five seconds on two cores."""
-    parts: tuple[tuple[str, Callable[[], str], str], ...] = (
-        ("plan", _plan, f"{_TORCH}; {_REPORT}"),
-        ("check", _check, f"{_TORCH}; {_REPORT}"),
-        ("train", _train, f"is {tempfile.gettempdir()} full or read-only? TMPDIR names another folder; {_REPORT}"),
-        ("exactness", _exactness, f"{_TORCH}; {_REPORT}"),
-    )
-    return tuple(_tried(*part) for part in parts)
+    parts = {"plan": _plan, "check": _check, "train": _train, "exactness": _exactness}
+    return tuple(_tried(name, part) for name, part in parts.items())
 
 
-def _tried(name: str, part: Callable[[], str], remedy: str) -> SelfTest:
+def _tried(name: str, part: Callable[[], str]) -> SelfTest:
     began = time.perf_counter()
     try:
-        said, passed = part(), True
+        return SelfTest(name, True, part(), time.perf_counter() - began)
+    except NotRun as reason:
+        return SelfTest(name, True, str(reason), time.perf_counter() - began, ran=False)
     except Exception as error:  # whatever is broken here, the other parts are still worth trying
-        said, passed = (str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"), False
-    return SelfTest(name, passed, said, time.perf_counter() - began, "" if passed else remedy)
+        message = str(error) if isinstance(error, Failed | SurefootError) else f"{type(error).__name__}: {error}"
+        return SelfTest(name, False, message, time.perf_counter() - began, _remedy(error))
+
+
+def _remedy(error: Exception) -> str:
+    """What to do about an error: only what its kind gives a reason for."""
+    if isinstance(error, OSError | DiskError):
+        full = f"is {tempfile.gettempdir()} full or read-only? TMPDIR names another folder"
+        return f"{full}; if that does not help, {_REPORT}"
+    installed = version("torch")
+    if not is_tried(installed):
+        return f"{not_tried(installed)}; if it fails with one of these too, {_REPORT}"
+    return _REPORT
 
 
 def _recipe() -> Recipe:
@@ -107,7 +121,7 @@ def _exactness() -> str:
 
     recipe, world = _recipe(), World()
     if world.device.type != "cpu":
-        return f"not compared on {world.device.type}; `surefoot profile RECIPE` compares plan and step there"
+        raise NotRun(f"a plan is compared on a CPU; on {world.device.type}, `surefoot profile RECIPE` compares them")
     planned = plan(recipe).steady
     batches = batches_of(recipe)
     with kept(), world, Books() as books:

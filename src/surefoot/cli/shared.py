@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from surefoot.cli.completion import complete_knob, complete_recipe
-from surefoot.errors import RunError, SurefootError
+from surefoot.errors import DiskError, RunError, SurefootError
+from surefoot.plain_files import refusals_of
 from surefoot.records.codec import to_json
 from surefoot.reports.console import PlainConsole
 
 if TYPE_CHECKING:
     from surefoot.recipe.recipe import Recipe
     from surefoot.records.finding import Findings
+    from surefoot.records.out_of_memory import OutOfMemory
 
 RECIPE = typer.Argument(
     metavar="RECIPE",
@@ -113,6 +115,16 @@ def load_other(target: str, knobs: list[str] | None, others: str) -> Recipe:
     return load(target, list(words.values()))
 
 
+def devices(names: str | None) -> str | None:
+    """A callback that says on stderr what names of devices are taken for, if they may mean several."""
+    from surefoot.hardware import names_said
+
+    for name in (names or "").split(","):
+        if rank() == 0 and (said := names_said(name)):
+            typer.echo(said, err=True)
+    return names
+
+
 def rank() -> int:
     """The rank of this process under torchrun; only rank 0 prints."""
     return int(os.environ.get("RANK", "0"))
@@ -140,9 +152,21 @@ def show(record: Any, text: Any, *, json: bool) -> None:
         PlainConsole().print(text(record))
 
 
+def keep_known(error: Exception, known: OutOfMemory) -> None:
+    """Keeps what is known of an out-of-memory error: the error carries it, and its run directory holds it."""
+    from surefoot.debug.memory.out_of_memory import attach
+    from surefoot.records.out_of_memory import write_out_of_memory
+
+    attach(error, known)
+    if known.run:
+        with suppress(DiskError):
+            write_out_of_memory(Path(known.run), known)
+
+
 def keep_sarif(findings: Findings, file: Path | None, *, of: str = "") -> None:
     """Writes findings of the script or recipe file `of` as a SARIF file, if `--sarif` names one. Only rank 0 writes."""
     from surefoot.reports.sarif import sarif_text
 
     if file is not None and rank() == 0:
-        file.write_text(sarif_text(findings, file=of) + "\n", encoding="utf-8")
+        with refusals_of(file):
+            file.write_text(sarif_text(findings, file=of) + "\n", encoding="utf-8")

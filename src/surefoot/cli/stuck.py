@@ -29,8 +29,8 @@ def stuck(
 
     `surefoot stuck runs/gpt-3 --stacks`
     """
+    from surefoot.debug.hangs.stuck import stuck as look
     from surefoot.reports.stuck import stuck_text
-    from surefoot.stuck.stuck import stuck as look
 
     found = look(target, seconds=seconds)
     show(found, partial(stuck_text, stacks=stacks), json=json)

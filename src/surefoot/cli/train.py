@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -13,19 +12,22 @@ from surefoot.cli.shared import (
     KnobsArgument,
     MemoryLimitOption,
     RecipeArgument,
+    keep_known,
     limit_bytes,
     load,
     rank,
     rank_count,
     show,
 )
-from surefoot.errors import DiskError, RunError
+from surefoot.errors import RunError
 from surefoot.reports.console import PlainConsole
 
 if TYPE_CHECKING:
     from surefoot.recipe.recipe import Recipe
     from surefoot.records.plan import Plan
 
+UNSAVED = 74
+"""The exit code of a run whose last checkpoint could not be written: EX_IOERR of sysexits.h."""
 RESUMABLE = 75
 """The exit code of a run that was asked to stop and saved a checkpoint to resume from: EX_TEMPFAIL of sysexits.h."""
 
@@ -51,7 +53,9 @@ def train(
     audit: Annotated[
         bool, typer.Option("--audit", help="repeat the steps between the last two checkpoints and compare")
     ] = False,
-    plan: Annotated[bool, typer.Option(help="plan the step first, so that the run has a ledger")] = True,
+    plan: Annotated[
+        bool, typer.Option(help="plan the step first, so that the report can compare it with what was measured")
+    ] = True,
     measure: Annotated[
         bool, typer.Option("--measure", help="also predict the seconds of a step: time each distinct operator once")
     ] = False,
@@ -66,6 +70,7 @@ def train(
 
     If it is killed, run the same command with the same --run again: it resumes from the last checkpoint, bit for bit.
     On SIGTERM or Ctrl-C it finishes the step, saves a checkpoint and exits with 75.
+    If the last checkpoint could not be written, it says so and exits with 74.
     On several ranks: `torchrun --nproc-per-node 2 -m surefoot train gpt`
 
     Example: `surefoot train gpt max_steps=50 --run runs/first`
@@ -74,14 +79,17 @@ def train(
     loaded = load(recipe, knobs)
     if audit:
         _audit(loaded, run, json=json)
+    from surefoot.integrations.writers import open_writers
     from surefoot.reports.live import LiveView
     from surefoot.reports.run import run_text
     from surefoot.ways.train import train as way
-    from surefoot.writers import open_writers
 
-    planned = _planned(loaded, run, anew=accept_change, measure=measure) if plan and rank() == 0 else None
+    planned, unplanned = None, ""
+    if plan and rank() == 0:
+        planned, unplanned = _planned(loaded, run, anew=accept_change, measure=measure)
     console = PlainConsole(stderr=json, quiet=rank() > 0)
-    with LiveView(loaded.steps() or 0, console=console) as view, open_writers(_writers_to_open(log)) as writers:
+    shown = LiveView(loaded.steps() or 0, console=console, warning=unplanned)
+    with shown as view, open_writers(_writers_to_open(log)) as writers:
 
         def tell(*told: Any) -> None:
             view(*told)
@@ -102,14 +110,19 @@ def train(
             _add_settings(error, loaded, planned)
             raise
     show(record, run_text, json=json)
+    if record.unsaved:
+        PlainConsole(stderr=True, quiet=rank() > 0).print(record.reason, style="bold red", highlight=False)
+        raise typer.Exit(UNSAVED)
     if record.status == "interrupted":
         raise typer.Exit(RESUMABLE)
 
 
-def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> Plan | None:
-    """Plans the step of one rank on this machine's devices. Prints why and returns None if planning fails.
+def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> tuple[Plan | None, str]:
+    """Plans the step of one rank on this machine's devices. If that fails, there is no plan but a warning.
 
-    A run can do without a plan, so a failure does not stop it. A run that resumes unchanged keeps the plan it has.
+    A run can do without a plan, so a failure does not stop it. The warning is for a run that trains: one that fails
+    before its first step, often for the same reason, has something else to say. A run that resumes unchanged keeps the
+    plan it has.
     """
     from surefoot.records.plan import read_plan
     from surefoot.ways.plan import plan as way
@@ -119,41 +132,34 @@ def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> 
     try:
         kept = None if run is None or anew else read_plan(run)
         if kept is not None and (kept.ranks, kept.knobs) == (ranks, dict(recipe.knobs)):
-            return kept
-        return way(recipe, on=None if measure else present(ranks), measure=measure)
+            return kept, ""
+        return way(recipe, on=None if measure else present(ranks), measure=measure), ""
     except Exception as error:
-        PlainConsole(stderr=True).print(
-            f"planning failed, so the run has no ledger: {error}", style="yellow", highlight=False
-        )
-        return None
+        return None, f"planning failed, so the run has no prediction: {error}"
 
 
 def _add_settings(error: Exception, recipe: Recipe, planned: Plan | None) -> None:
     """If memory ran out, adds the settings that would fit to what the error and the run directory say of it."""
-    from surefoot.explain.out_of_memory import attach, attached
+    from surefoot.debug.memory.out_of_memory import attached
 
     known = attached(error)
     if known is None or rank() > 0:
         return
-    from surefoot.fit.out_of_memory import with_settings
-    from surefoot.records.out_of_memory import write_out_of_memory
+    from surefoot.planning.fit.after_out_of_memory import with_settings
     from surefoot.world.this_machine import present
 
     ranks = rank_count()
     on = present(ranks) if known.device != "cpu" or ranks > 1 else None
     if on is not None or known.limit_bytes is not None:
         PlainConsole(stderr=True).print("out of memory: searching for settings that fit ...", style="dim")
-    known = with_settings(known, recipe, planned=planned, on=on)
-    attach(error, known)
-    with suppress(DiskError):
-        write_out_of_memory(Path(known.run), known)
+    keep_known(error, with_settings(known, recipe, planned=planned, on=on))
 
 
 def _audit(recipe: Recipe, run: Path | None, *, json: bool) -> NoReturn:
     if run is None:
         raise RunError("--audit needs a run directory: name one with --run")
+    from surefoot.debug.runs.audit import audit
     from surefoot.reports.audit import audit_text
-    from surefoot.ways.audit import audit
 
     record = audit(recipe, str(run))
     show(record, audit_text, json=json)

@@ -1,8 +1,8 @@
 """Budget: compares a plan's memory, days and dollars with their limits."""
 
 from surefoot.errors import BudgetError
-from surefoot.records.budget import Budget, Limit
 from surefoot.records.plan import Fit, Plan
+from surefoot.records.search import Budget, Limit
 
 
 def limits_of(plan: Plan, budget: Budget, *, margin_bytes: int = 0) -> tuple[Limit, ...]:
@@ -17,7 +17,7 @@ def _memory(plan: Plan, allowed: int | None, margin: int) -> tuple[Limit, ...]:
     device = plan.fit.memory_bytes - margin
     least = device if allowed is None else min(allowed, device)
     context = plan.fit.context_bytes
-    fit = Fit.of(plan.fit.device, memory_bytes=least, context_bytes=context, reserved_bytes=plan.reserved_bytes)
+    fit = Fit.of(plan.fit.device, memory_bytes=least, context_bytes=context, reserved_bytes=plan.needed_bytes)
     whose = "the budget" if least == allowed else plan.fit.device
     return (Limit("memory", "bytes", least, fit.total_bytes, whose, 0 if whose == "the budget" else margin),)
 

@@ -5,7 +5,7 @@ from math import comb
 from statistics import median
 
 from surefoot.errors import RecipeError
-from surefoot.records.comparison import Comparison
+from surefoot.records.profile import Comparison
 
 CONFIDENCE = 0.95
 

@@ -9,10 +9,13 @@ from statistics import median
 from surefoot.records.finding import Finding, Severity
 from surefoot.records.log import LogRow
 from surefoot.records.tally import Tally
-from surefoot.records.units import bytes_text, counted, seconds_text
+from surefoot.units import bytes_text, counted, seconds_text
 
 WAITING = 0.10
 """Report waiting for data from this share of a step on."""
+HANDED_OVER, STARTED = 2e-3, 10.0
+"""Seconds: what it takes to hand a batch over from another process, and to start such processes. Both assumed. Workers
+save nothing if a step waits for less than the first, or the whole run for less than the second."""
 GROWN_ROWS, GROWN = 200, 0.05
 """Memory grows if a log of at least this many steps gained this share from its second quarter to its last."""
 OWN = "surefoot"
@@ -35,6 +38,8 @@ class Signs:
     graph_breaks: tuple[str, ...] = ()
     recompilations: int = 0
     device: str = ""
+    steps: int = 0
+    """Of the whole run; 0 if that is unknown."""
 
     @property
     def severity(self) -> Severity:
@@ -98,13 +103,17 @@ def _waiting(signs: Signs) -> Weighed:
         seconds, waited = (sum(getattr(row, name) for row in signs.rows) for name in ("seconds", "data_seconds"))
         seconds, waited = seconds / len(signs.rows), waited / len(signs.rows)
     share = waited / seconds if seconds else 0.0
-    if share >= WAITING:
+    steps = max(signs.steps, len(signs.rows))
+    in_all = waited * steps
+    if share >= WAITING and waited >= HANDED_OVER and (in_all >= STARTED or not steps):
+        at_stake = f"{seconds_text(waited)} of {seconds_text(seconds)}"
+        at_stake += f", {seconds_text(in_all)} in {counted(steps, 'step')}" if steps else ""
         yield (
             share,
             Finding(
                 "waiting-for-data",
                 signs.severity,
-                f"{share:.0%} of a step is spent waiting for data: {seconds_text(waited)} of {seconds_text(seconds)}",
+                f"{share:.0%} of a step is spent waiting for data: {at_stake}",
                 signs.where,
                 f"nothing is trained meanwhile; without the wait a step would take {seconds_text(seconds - waited)}",
                 "raise workers (num_workers of a DataLoader), or preprocess the data once before training",

@@ -2,9 +2,9 @@
 
 from surefoot.costs.napkin import napkin
 from surefoot.hardware import Cluster
-from surefoot.records.run_cost import RunCost
+from surefoot.records.plan import RunCost
 from surefoot.records.token_ledger import OPTIMAL_TOKENS_PER_PARAMETER
-from surefoot.records.units import amount_text, count_text, seconds_text
+from surefoot.units import amount_text, count_text, seconds_text
 
 
 def beside_scratch(cost: RunCost, machines: Cluster, *, parameters: int, number_format: str) -> str:

@@ -20,16 +20,33 @@ def kind_of(sheet: Datasheet, fitted: Constants | None = None) -> str:
     return KNOWN_DEVICE if sheet.compute_capability in (fitted or constants()).product_share else OTHER_DEVICE
 
 
-def compiled_bytes(written_bytes: float) -> tuple[int, int] | None:
+WHOLE_RECOMPUTED = 1.134
+"""The most that a model compiled as a whole took, as a share of the step as written, where that recomputes: it is no
+longer recomputed block by block. One case was measured: docs/measured/plan-memory.md."""
+
+
+def compiled_bytes(written_bytes: float, *, whole_recomputed: bool = False) -> tuple[int, int] | None:
     """Between which bytes the memory of a compiled step falls in four of five cases. `written_bytes` is that of the
-    step as written."""
+    step as written. `whole_recomputed` says that it recomputes, and that the model is compiled as a whole."""
     spread = constants().spreads.get(COMPILED_MEMORY)
-    return None if spread is None else (round(spread.low * written_bytes), round(spread.high * written_bytes))
+    if spread is None:
+        return None
+    high = max(spread.high, WHOLE_RECOMPUTED if whole_recomputed else 0.0)
+    return round(spread.low * written_bytes), round(high * written_bytes)
 
 
 def with_interval(time: StepTime, kind: str, fitted: Constants | None = None) -> StepTime:
-    """The same time with the interval of its kind, if errors of that kind are known."""
+    """The time with the interval of its kind, if errors of that kind are known. The interval always holds the time.
+
+    A model whose predictions nearly all err on one side is corrected by the median of these errors.
+    """
     spread = (fitted or constants()).spreads.get(kind)
     if spread is None:
         return time
-    return replace(time, interval=Interval(spread.low * time.seconds, spread.high * time.seconds, spread.of))
+    interval = Interval(spread.low * time.seconds, spread.high * time.seconds, spread.of)
+    if spread.middle != 1:
+        note = (
+            f"real steps take {spread.middle:.3g} times as long as these rates allow, the median of {spread.runs} steps"
+        )
+        time = replace(time.times(spread.middle), assumptions=(*time.assumptions, note))
+    return replace(time, interval=interval)

@@ -8,7 +8,7 @@ from statistics import median
 
 from surefoot.records.finding import Finding
 from surefoot.records.layers import Layer, LayersRow
-from surefoot.records.units import first_of
+from surefoot.units import first_of
 
 MEASUREMENTS = 3
 """A verdict must hold in each of the last so many measured steps."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from surefoot.records.device_memory import DeviceMemory
+from surefoot.records.event import STOPPED_EARLY
 from surefoot.records.ledger import Entry, Ledger
-from surefoot.records.plan import Plan
-from surefoot.records.profile import Profile
+from surefoot.records.plan import Plan, RunCost
+from surefoot.records.profile import DeviceMemory, Profile
 from surefoot.records.run import Run
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Peak
@@ -25,13 +25,24 @@ TOLERANCES = {
     "run/step seconds": 0.10,
     "run/dollars": 0.10,
     "checkpoint/seconds": 0.25,
+    "checkpoint/bytes": 0.01,
 }
 """How far a measurement may differ, as a share of the prediction. Memory, FLOPs and tokens are exact.
 
 Bytes moved differ by the scalars of operators that take lists of tensors on one side and tensors on the other.
 """
-BESIDE_STATE = 2**20
-"""Bytes that a checkpoint may hold besides the state: generators, names, hashes."""
+FLOORS = {
+    "step": 1e-3,
+    "seconds": 1e-3,
+    "run/step seconds": 1e-3,
+    "run/dollars": 0.01,
+    "checkpoint/bytes": 2**20,
+    "checkpoint/seconds": 0.1,
+}
+"""Differences below these mean nothing, whatever their share: a millisecond of a step is noise of the machine, a cent
+buys nothing, and a checkpoint holds generators, names and hashes besides the state."""
+TOTALS = ("run/steps", "run/tokens", "run/samples", "run/dollars")
+"""Accounts of all steps of a run."""
 
 
 def ledger_of(
@@ -53,11 +64,26 @@ def ledger_of(
             predicted = predicted + _planned_on_device(plan, profile.device_memory)
     if run is not None:
         measured = measured + _taken(run, plan, booked=booked is not None)
-    beside = 0.0 if plan is None or not plan.checkpoint_bytes else BESIDE_STATE / plan.checkpoint_bytes
-    tolerances = {**TOLERANCES, "checkpoint/bytes": beside}
-    ledger = Ledger.of(predicted, measured, tolerances=tolerances).explained(predicted, measured)
+    ledger = Ledger.of(predicted, measured, tolerances=TOLERANCES, floors=FLOORS, intervals=_intervals(plan))
+    ledger = ledger.explained(predicted, measured)
     peaks = _peaks(plan, profile) if plan is not None and profile is not None else ()
     return Ledger((*(_caused(entry, plan, profile, run) for entry in ledger.entries), *peaks))
+
+
+def _intervals(plan: Plan | None) -> dict[str, tuple[float, float]]:
+    """Between which amounts the plan expects the seconds of a step, and what follows from them."""
+    known = None if plan is None or plan.time is None else plan.time.interval
+    if plan is None or known is None:
+        return {}
+    seconds = (known.low_seconds, known.high_seconds)
+    cost = plan.cost
+    priced = {} if cost is None or not cost.dollars else {"run/dollars": _between(cost)}
+    return {"step/seconds": seconds, "run/step seconds": seconds, **priced}
+
+
+def _between(cost: RunCost) -> tuple[float, float]:
+    dollars = cost.dollars or 0.0
+    return cost.low * dollars, cost.high * dollars
 
 
 def _planned_seconds(plan: Plan) -> Tally:
@@ -147,21 +173,23 @@ def _moment(peak: Peak) -> str:
 
 def _caused(entry: Entry, plan: Plan | None, profile: Profile | None, run: Run | None) -> Entry:
     """Adds the cause to an entry that differs, if it is known."""
-    if entry.account == "checkpoint/bytes" and entry.difference:
+    if entry.account == "checkpoint/bytes" and entry.difference and not entry.is_small:
         return replace(entry, attribution="files of the newest checkpoint", cause="overhead of the format")
     if entry.agrees is not False:
         return entry
     if entry.account == "allocated/peak" and profile is not None and plan is not None:
         return _allocator(entry, plan, profile)
-    if (
-        entry.account in ("run/steps", "run/tokens", "run/samples", "run/dollars")
-        and run is not None
-        and run.status != "finished"
-    ):
-        return replace(
-            entry, attribution=f"after step {run.steps}", cause=f"the run is {run.status}. {run.reason}".strip()
-        )
+    if entry.account in TOTALS and run is not None and (why := _before_the_end(run)):
+        return replace(entry, partial=True, attribution=f"after step {run.steps}", cause=why)
     return entry
+
+
+def _before_the_end(run: Run) -> str:
+    """Why a run took fewer steps than planned; empty if it took all of them, or if nothing says why."""
+    if run.status != "finished":
+        return f"the run is {run.status}. {run.reason}".strip()
+    early = [event.text for event in run.happened() if event.kind == STOPPED_EARLY]
+    return f"stopped early, as the recipe asked: {early[-1]}" if early else ""
 
 
 def _allocator(entry: Entry, plan: Plan, profile: Profile) -> Entry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from surefoot.records.explanation import Cause
 from surefoot.records.out_of_memory import OutOfMemory, Setting
-from surefoot.records.units import bytes_text, counted, knobs_text
+from surefoot.units import bytes_text, counted, knobs_text
 
 _MUCH = 0.2
 """The share of the memory from which tensors of earlier steps are the cause."""
@@ -29,8 +29,9 @@ def cause_of(record: OutOfMemory) -> Cause:
 
 
 def setting_text(setting: Setting) -> str:
-    """`micro_batch_size=4 recompute=full`; of a setting that changes nothing: as it is."""
-    return knobs_text(setting.knobs) or "the recipe as it is"
+    """`micro_batch_size=4 recompute=full`, or `--batch-size 4`; of a setting that changes nothing: as it is."""
+    options = [name if value is True else f"{name} {value}" for name, value in setting.knobs.items() if name[0] == "-"]
+    return " ".join(options) or knobs_text(setting.knobs) or "the recipe as it is"
 
 
 def _named(record: OutOfMemory) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from surefoot.errors import RecipeError
+from surefoot.errors import RecipeError, known_names
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.overfit import Attempt, Wiring
 
@@ -14,7 +14,7 @@ def known(allow: Iterable[str]) -> tuple[str, ...]:
     allowed = tuple(allow)
     for name in allowed:
         if name not in CHECKS:
-            raise RecipeError(f"no check of --overfit is called {name!r}; known: {', '.join(CHECKS)}")
+            raise RecipeError(f"no check of --overfit is called {name!r}; {known_names(name, CHECKS)}")
     return allowed
 
 

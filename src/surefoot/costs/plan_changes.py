@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from surefoot.records.plan import Plan
 from surefoot.records.plan_changes import Change, PlanChanges, Turned
-from surefoot.records.units import amount_text
+from surefoot.units import amount_text
 
 PARTS_NAMED = 3
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from surefoot.records.step_time import StepTime
-from surefoot.records.timed import Timed
+from surefoot.records.usage import Timed
 
 LIKE = {"loss": "forward", "recompute": "forward", "load": "forward"}
 """Phases whose calls also come from Python and have the same overhead as those of forward."""

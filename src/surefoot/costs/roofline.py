@@ -20,7 +20,7 @@ from surefoot.errors import UnknownDevice
 from surefoot.hardware import Datasheet, datasheet, known_devices
 from surefoot.hardware.here import HERE
 from surefoot.records.step_time import StepTime
-from surefoot.records.work import Work
+from surefoot.records.usage import Work
 
 ATTENTION_SHARE = 0.7
 """The share of the rate of large matrix products that fused attention reaches, if none is published. Assumed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from surefoot.hardware import Cluster
-from surefoot.records.run_cost import RunCost
+from surefoot.records.plan import RunCost
 from surefoot.records.step_time import Interval
 
 FAILURES_PER_DEVICE_HOUR = 419 / (54 * 24 * 16384)
@@ -47,8 +47,9 @@ def run_cost(
     if interval is None and failures_per_second and save_seconds:
         interval = best_interval(save_seconds, failures_per_second)
     saves = save_seconds / interval if interval else 0.0
+    # On average a failure comes in the middle between two saves.
     lost_per_failure = restart_seconds + (interval + save_seconds if interval else 0.0) / 2
-    lost = min(0.99, failures_per_second * lost_per_failure)
+    lost = min(0.99, failures_per_second * lost_per_failure)  # a run that only fails would never end
     seconds = (working * (1 + saves) + evaluation_seconds) / (1 - lost)
     hours = seconds / 3600
     price = cluster.dollars_per_hour or None

@@ -15,13 +15,18 @@ from surefoot.records.codec import from_plain
 
 @dataclass(frozen=True)
 class Spread:
-    """How measured seconds relate to predicted ones: 80% of like runs took between `low` and `high` times as long."""
+    """How measured seconds relate to predicted ones: 80% of like runs took between `low` and `high` times as long.
+
+    `middle` is 1 if the prediction lies between them. If like runs nearly all took longer, or shorter, it is the median
+    of how much, and a prediction is multiplied by it.
+    """
 
     low: float
     high: float
     runs: int
     sources: int
     of: str
+    middle: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from surefoot.records.spans import MODULE, PHASE, STEP
 from surefoot.records.tally import Account, Tally
 
+STEP, PHASE, MODULE = "surefoot.step", "surefoot.phase:", "surefoot.module:"
+"""The marks in a trace: a whole step; the start of a phase, by number; a running module, by name."""
 OUTSIDE, PYTHON = "(outside modules)", "python"
 """The module for time outside all modules, and the operator for time outside all operators."""
 _ENGINE = "autograd::engine::evaluate_function: "

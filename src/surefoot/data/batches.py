@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sized
 from functools import partial
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -19,16 +19,19 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from surefoot.build import build_data
 from surefoot.data.content import content_hash
 from surefoot.data.order import sample_ids
 from surefoot.data.prefetch import Ahead
 from surefoot.errors import RecipeError
 from surefoot.randomness import Stream, derive, kept, seed_all
+from surefoot.recipe.build import build_data
 from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.sources import PUT_BACK, has_state, is_source
 from surefoot.trees import map_tensors
 from surefoot.world.child_processes import tied_to_this_process
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Collate = Callable[[list[Any]], Any]
 LOOK_AHEAD = 8

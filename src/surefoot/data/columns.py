@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch.utils.data import Dataset
 
 from surefoot.errors import DataError
+from surefoot.units import first_of
+
+_SHOWN = 6
+"""How many tensors an error lists."""
 
 
 class Columns(Dataset[dict[str, torch.Tensor]]):
@@ -23,13 +27,10 @@ class Columns(Dataset[dict[str, torch.Tensor]]):
         if not Path(file).is_file():
             raise DataError(f"there is no file {file}")
         try:
+            _refuse_other(file, _shapes(file))
             self.tensors = load_file(file)
         except (SafetensorError, OSError) as error:
             raise DataError(f"{file} is not a whole safetensors file: {error}") from error
-        rows = {name: len(each) if each.dim() else 0 for name, each in self.tensors.items()}
-        if "labels" not in rows or len(set(rows.values())) != 1 or not min(rows.values()):
-            held = ", ".join(f"{name} {list(each.shape)}" for name, each in self.tensors.items()) or "nothing"
-            raise DataError(f"{file} must hold `labels` and the model's inputs, with a row per sample; it holds {held}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Columns, (self.file,)
@@ -39,3 +40,16 @@ class Columns(Dataset[dict[str, torch.Tensor]]):
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         return {name: each[index] for name, each in self.tensors.items()}
+
+
+def _shapes(file: str) -> dict[str, list[int]]:
+    with safe_open(file, framework="pt") as opened:
+        return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118  it is not a dict
+
+
+def _refuse_other(file: str, shapes: dict[str, list[int]]) -> None:
+    """Refuses tensors that are no samples by the header alone, before one of them is read."""
+    rows = {name: shape[0] if shape else 0 for name, shape in shapes.items()}
+    if "labels" not in rows or len(set(rows.values())) != 1 or not min(rows.values()):
+        held = first_of([f"{name} {shape}" for name, shape in shapes.items()], _SHOWN) or "nothing"
+        raise DataError(f"{file} must hold `labels` and the model's inputs, with a row per sample; it holds {held}")

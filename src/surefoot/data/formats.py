@@ -16,8 +16,8 @@ from surefoot.data.hash_tree import PAGE, SUFFIX
 from surefoot.data.pages import hash_pages
 from surefoot.data.shards import Corpus, read_manifest, write_manifest
 from surefoot.errors import DataError
+from surefoot.plain_files import open_plain
 from surefoot.records.manifest import ITEM_BYTES, Manifest, Shard
-from surefoot.records.plain_files import open_plain
 
 MANIFEST = "manifest.json"
 TOKEN_FILES = (".ds", ".bin", ".npy")

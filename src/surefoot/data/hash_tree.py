@@ -17,7 +17,7 @@ import numpy as np
 from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
 
 from surefoot.errors import DataError
-from surefoot.records.plain_files import open_new
+from surefoot.plain_files import open_new
 
 PAGE = 4096
 SUFFIX = ".pages"

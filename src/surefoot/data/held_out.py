@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from surefoot import units
 from surefoot.data.formats import open_corpus
 from surefoot.data.shards import Corpus
 from surefoot.data.windows import TokenWindows, Window
 from surefoot.errors import DataError
-from surefoot.records import units
 from surefoot.records.manifest import HELD_OUT
 
 

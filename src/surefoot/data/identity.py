@@ -1,9 +1,10 @@
-"""The identity of a data set: its own `identity()`, or else a hash of a few of its items, always the same ones."""
+"""The identity of a data set: its own `identity()`, or else hashes of a few of its items, or of all of them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
+from itertools import count
 from typing import Any, cast
 
 import xxhash
@@ -11,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from surefoot.data.content import content_hash
 from surefoot.data.order import sample_ids
+from surefoot.errors import RecipeError
 from surefoot.randomness import derive, kept, seed_all
 from surefoot.recipe.sources import has_state, is_source
 from surefoot.records.data_identity import DataIdentity
@@ -20,7 +22,9 @@ ITEMS = 64
 """The most items that are read, each twice. Fewer, if they take longer than `SECONDS`."""
 SECONDS = 0.5
 _DRAW = 0
-"""The seed that selects the items. It is the same for every run, so that runs can be compared."""
+"""The seed of the order in which items are read. It is the same for every run, so that runs can be compared."""
+MOST_HASHES = 8192
+"""The most hashes that an identity lists. With more items, neighbours share a hash."""
 
 
 def identity_of(
@@ -29,64 +33,81 @@ def identity_of(
     seed: int = 0,
     workers: int = 0,
     items: int | None = None,
+    whole: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> DataIdentity:
-    """Reads `items` items of the data set; by default, as many as half a second allows.
+    """Reads `items` items of the data set; by default, as many as half a second allows; if `whole`, all of them.
 
     The random numbers of an item depend on `seed`. An item that changes when it is read again is not hashed.
     With `workers`, one worker process reads the data set, so that it opens no file in this process.
     """
     if hasattr(dataset, "identity"):
         return DataIdentity(str(dataset.identity()))
+    name = _name(dataset)
+    if whole and not _has_samples(dataset):
+        raise RecipeError(f"data_identity='all' reads every sample of a data set, and this is {name}; use 'sample'")
     if has_state(dataset):
-        return DataIdentity("micro-batches of an object with a state")  # reading some would change it
-    if is_source(dataset):
-        name = "micro-batches of a function"
-    else:
-        name = "a stream" if isinstance(dataset, IterableDataset) else f"{len(cast(Sized, dataset)):,} samples"
+        return DataIdentity(name)  # reading some would change it
+    most = len(cast(Sized, dataset)) if whole else items or ITEMS
     hasher, began, read, unstable = xxhash.xxh3_64(), clock(), 0, 0
-    reader: DataLoader[tuple[int, int]] = DataLoader(
-        _Hashes(dataset, seed, items or ITEMS),
+    group, groups = -(-most // MOST_HASHES) or 1, dict[int, Any]()
+    reader: DataLoader[tuple[int, int, int]] = DataLoader(
+        _Hashes(dataset, seed, most, whole=whole),
         batch_size=None,
         num_workers=min(workers, 1),
         worker_init_fn=tied_to_this_process(),
     )
-    for first, second in reader:
+    for number, first, second in reader:
+        text = str(first).encode() if first == second else b"changes"
+        hasher.update(text)
+        groups.setdefault(number - read % group, xxhash.xxh32()).update(text)
         read, unstable = read + 1, unstable + (first != second)
-        hasher.update(str(first).encode() if first == second else b"changes")
-        if items is None and clock() - began > SECONDS:
+        if items is None and not whole and clock() - began > SECONDS:
             break
-    return DataIdentity(name, read, hasher.hexdigest(), unstable) if read else DataIdentity(name)
+    hashes = " ".join(f"{number}:{each.hexdigest()}" for number, each in groups.items())
+    return DataIdentity(name, read, hasher.hexdigest(), unstable, hashes, group) if read else DataIdentity(name)
 
 
-class _Hashes(IterableDataset[tuple[int, int]]):
-    """Hashes each selected item twice. For a stream, these are its first items."""
+def _name(dataset: Dataset[Any]) -> str:
+    if has_state(dataset):
+        return "micro-batches of an object with a state"
+    if is_source(dataset):
+        return "micro-batches of a function"
+    return "a stream" if isinstance(dataset, IterableDataset) else f"{len(cast(Sized, dataset)):,} samples"
 
-    def __init__(self, dataset: Dataset[Any], seed: int, items: int) -> None:
-        self.dataset, self.seed, self.items = dataset, seed, items
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+def _has_samples(dataset: Dataset[Any]) -> bool:
+    return not (has_state(dataset) or is_source(dataset) or isinstance(dataset, IterableDataset))
+
+
+class _Hashes(IterableDataset[tuple[int, int, int]]):
+    """The number of each selected item, and its hash twice. For a stream, these are its first items."""
+
+    def __init__(self, dataset: Dataset[Any], seed: int, items: int, *, whole: bool) -> None:
+        self.dataset, self.seed, self.items, self.whole = dataset, seed, items, whole
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
         with kept(devices=()):
             yield from self._of_stream() if isinstance(self.dataset, IterableDataset) else self._of_items()
 
-    def _of_items(self) -> Iterator[tuple[int, int]]:
-        if is_source(self.dataset):
-            yield from ((self._hash(number), self._hash(number)) for number in range(self.items))
-            return
-        length = len(cast(Sized, self.dataset))
-        for number in sample_ids(length, _DRAW, 0, min(self.items, length)).tolist():
-            yield self._hash(number), self._hash(number)
+    def _of_items(self) -> Iterator[tuple[int, int, int]]:
+        numbers: Iterable[int] = range(self.items)
+        if not (self.whole or is_source(self.dataset)):
+            length = len(cast(Sized, self.dataset))
+            numbers = sample_ids(length, _DRAW, 0, min(self.items, length)).tolist()
+        for number in numbers:
+            yield number, self._hash(number), self._hash(number)
 
     def _hash(self, number: int) -> int:
         seed_all(derive(self.seed, "identity", number))
         source = cast(Any, self.dataset)
         return content_hash(source.batch(number, 1) if is_source(source) else source[number])
 
-    def _of_stream(self) -> Iterator[tuple[int, int]]:
+    def _of_stream(self) -> Iterator[tuple[int, int, int]]:
         """Opens a stream twice. A stream that can be read only once is skipped: training needs its items."""
         stream = cast(Any, self.dataset)
         if iter(stream) is not iter(stream):
-            yield from zip(self._first(stream), self._first(stream), strict=False)
+            yield from zip(count(), self._first(stream), self._first(stream), strict=False)
 
     def _first(self, stream: Any) -> list[int]:
         seed_all(derive(self.seed, "identity"))

@@ -25,8 +25,8 @@ from surefoot.data.first_fit import Piece, first_fit
 from surefoot.data.pages import MappedFile, PagedWriter
 from surefoot.data.shards import Corpus
 from surefoot.errors import DataError
+from surefoot.plain_files import write_whole
 from surefoot.records.codec import read_record, to_json
-from surefoot.records.files import write_whole
 from surefoot.records.manifest import HELD_OUT
 
 IGNORED = -100
@@ -144,7 +144,9 @@ def _pack(corpus: Corpus, context: int, name: Path, tell: Callable[[int], None] 
         pieces.discard()
         rows.discard()
         raise DataError(f"{corpus.folder} holds no document of two or more tokens, so there is nothing to pack")
-    write_whole(name, to_json(_PackedFiles(corpus.identity(), pieces.close(), rows.close()), indent=None) + "\n")
+    write_whole(
+        name, to_json(_PackedFiles(corpus.identity(), pieces.close(), rows.close()), indent=None) + "\n", shared=True
+    )
 
 
 def _belongs(name: Path, corpus: Corpus) -> bool:

@@ -15,9 +15,10 @@ from xxhash import xxh3_64_intdigest
 
 from surefoot.data.hash_tree import FANOUT, PAGE, HashTree, hashes_of, keep, pages_beside, write_hashes
 from surefoot.errors import DataError
-from surefoot.records.plain_files import open_new, open_plain
+from surefoot.plain_files import open_new, open_plain, read_at
 
 ADVISES = hasattr(os, "posix_fadvise")  # macOS supports it for maps only
+MAPS_ADVISE = hasattr(mmap.mmap, "madvise")  # not on Windows
 
 
 class MappedFile:
@@ -172,7 +173,7 @@ class _Descriptor:
             os.close(self._number)
 
     def read(self, first: int, length: int) -> memoryview:
-        content = os.pread(self._number, length, first)
+        content = read_at(self._number, length, first)
         if len(content) != length:
             raise _cut(self.path, self.size)
         return memoryview(content)
@@ -197,13 +198,15 @@ def _mapped(path: Path) -> mmap.mmap:
             raise DataError(f"{path} is empty")
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     # By default, the kernel reads 46 to 60 times the bytes that random windows need.
-    mapped.madvise(mmap.MADV_RANDOM)
+    if MAPS_ADVISE:
+        mapped.madvise(mmap.MADV_RANDOM)
     return mapped
 
 
 def _will_need(mapped: mmap.mmap, first: int, end: int) -> None:
     start = first // mmap.PAGESIZE * mmap.PAGESIZE
-    mapped.madvise(mmap.MADV_WILLNEED, start, min(end, len(mapped)) - start)
+    if MAPS_ADVISE:
+        mapped.madvise(mmap.MADV_WILLNEED, start, min(end, len(mapped)) - start)
 
 
 def _cut(path: Path, size: int) -> DataError:

@@ -11,7 +11,6 @@ Tokens and ends have datatrove's layout and names, so each tool reads the other'
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -25,10 +24,10 @@ from xxhash import xxh3_128_hexdigest
 from surefoot.data.document_ends import IndexEnds, MegatronEnds, ends_beside, ends_file, open_ends
 from surefoot.data.pages import MappedFile, PagedFile, PagedWriter, ReadFile
 from surefoot.errors import DataError
+from surefoot.hardware.host import most_open_files
+from surefoot.plain_files import inside, read_plain, write_whole
 from surefoot.records.codec import from_json, to_json
-from surefoot.records.files import write_whole
 from surefoot.records.manifest import ITEM_BYTES, TRAIN, Manifest, Shard
-from surefoot.records.plain_files import inside, read_plain
 
 MAPPED_BYTES = 64 << 30
 """A corpus up to this size is mapped; its page tables take up to 1/512 of it. A larger one is read."""
@@ -190,7 +189,7 @@ class ShardWriter:
 
 def open_shards() -> int:
     """How many shards are kept open. With two files each, they use half of the process's limit."""
-    return min(OPEN_SHARDS, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+    return min(OPEN_SHARDS, max(16, (most_open_files() or 512) // 4))
 
 
 def smallest_dtype(vocabulary: int) -> str:
@@ -201,7 +200,7 @@ def smallest_dtype(vocabulary: int) -> str:
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     """Writes `manifest.json`, whole or not at all, with its own digest."""
     sealed = replace(manifest, digest=manifest_digest(manifest))
-    write_whole(folder / "manifest.json", to_json(sealed) + "\n")
+    write_whole(folder / "manifest.json", to_json(sealed) + "\n", shared=True)
     return sealed
 
 

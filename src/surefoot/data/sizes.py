@@ -7,11 +7,11 @@ from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import cast
 
-from surefoot.build import build_data
 from surefoot.data.batches import has_samples, micro_batches
+from surefoot.recipe.build import build_data
 from surefoot.recipe.recipe import Recipe
-from surefoot.records.units import bytes_text
 from surefoot.trees import tensors_in
+from surefoot.units import bytes_text
 
 LOOK_SECONDS = 2.0
 """How long a plan looks for the largest micro-batch."""

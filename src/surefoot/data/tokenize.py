@@ -19,10 +19,10 @@ import numpy as np
 
 from surefoot.data.shards import smallest_dtype, write_manifest
 from surefoot.data.tokenize_task import Job, Source, record_of, sound, tokenizer_file, tokenizer_of
-from surefoot.data.tokenizer import BYTES, train_byte_pairs
-from surefoot.errors import DataError
+from surefoot.data.tokenizer import BYTES, BytePairTokenizer, train_byte_pairs
+from surefoot.errors import DataError, installing
+from surefoot.plain_files import make_folder, write_whole
 from surefoot.records.codec import read_record, to_json
-from surefoot.records.files import make_folder, write_whole
 from surefoot.records.manifest import HELD_OUT, TRAIN, Manifest, Shard
 
 TASK_BYTES = 256 << 20  # of text; fewer, down to SMALL_TASK_BYTES, until there are eight tasks
@@ -61,6 +61,7 @@ def tokenize(
     """
     folder = Path(to)
     job = Job(_sources(paths), tokenizer, end_of_document, held_out, audit, text_key)
+    _refuse_unsound_tokenizer(folder, job)
     _begin(folder, job)
     _keep_tokenizer(folder, job)
     with _telling(folder, job, tell):
@@ -117,11 +118,23 @@ def _begin(folder: Path, job: Job) -> None:
     if not kept.exists():
         if any(path.name != ".job" for path in folder.iterdir()):
             raise DataError(f"{folder} is not empty; name another folder for this corpus")
-        write_whole(kept, to_json(job))
+        write_whole(kept, to_json(job), shared=True)
     elif read_record(Job, kept, error=DataError) != job:
         raise DataError(f"{folder} was begun with other texts or another tokenizer, see {kept}; name another folder")
     for source in job.sources:
-        write_whole(folder / ".job" / f"{source.name}.files", "\n".join(source.files) + "\n")
+        write_whole(folder / ".job" / f"{source.name}.files", "\n".join(source.files) + "\n", shared=True)
+
+
+def _refuse_unsound_tokenizer(folder: Path, job: Job) -> None:
+    """Before anything is written, so that the error names the user's file and leaves no folder behind."""
+    if not (job.tokenizer == BYTES or _learned_size(job.tokenizer) or tokenizer_file(folder).exists()):
+        BytePairTokenizer(_named_tokenizer(job.tokenizer), job.end_of_document).check()
+
+
+def _learned_size(tokenizer: str) -> int:
+    """The size in `bpe:SIZE`; 0 for a tokenizer that is not learned."""
+    kind, _, size = tokenizer.partition(":")
+    return int(size) if kind == "bpe" and size.isdecimal() else 0
 
 
 def _keep_tokenizer(folder: Path, job: Job) -> None:
@@ -129,13 +142,12 @@ def _keep_tokenizer(folder: Path, job: Job) -> None:
     kept = tokenizer_file(folder)
     if job.tokenizer == BYTES or kept.exists():
         return
-    kind, _, size = job.tokenizer.partition(":")
-    if kind == "bpe" and size.isdecimal():
-        train_byte_pairs(_texts_to_learn_from(job), int(size), draft := folder / ".job" / "tokenizer.json")
+    if size := _learned_size(job.tokenizer):
+        train_byte_pairs(_texts_to_learn_from(job), size, draft := folder / ".job" / "tokenizer.json")
         content = draft.read_text(encoding="utf-8")
     else:
         content = _named_tokenizer(job.tokenizer).read_text(encoding="utf-8")
-    write_whole(kept, content)
+    write_whole(kept, content, shared=True)
 
 
 def _named_tokenizer(name: str) -> Path:
@@ -236,4 +248,4 @@ def _datatrove(name: str) -> Any:
     try:
         return importlib.import_module(f"datatrove.{name}")
     except ModuleNotFoundError as error:
-        raise DataError("tokenising needs datatrove: pip install 'surefoot[data]'") from error
+        raise DataError(f"tokenising needs datatrove: {installing('data', 'datatrove')}") from error

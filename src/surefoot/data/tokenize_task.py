@@ -12,8 +12,8 @@ from xxhash import xxh3_64_intdigest
 from surefoot.data.shards import ShardWriter, smallest_dtype
 from surefoot.data.tokenizer import BYTES, BytePairTokenizer, ByteTokenizer, Tokenizer
 from surefoot.errors import DataError
+from surefoot.plain_files import write_whole
 from surefoot.records.codec import to_json
-from surefoot.records.files import write_whole
 from surefoot.records.manifest import HELD_OUT, TRAIN
 
 BATCH_BYTES = 8 << 20
@@ -57,7 +57,7 @@ def write_shards(texts: Iterable[str], folder: Path, job: Job, source: str, rank
     for part, writer in writers.items():
         shard = writer.close()
         if shard is not None:
-            write_whole(record_of(folder, source, part, rank), to_json(shard))
+            write_whole(record_of(folder, source, part, rank), to_json(shard), shared=True)
 
 
 def _tokenized(texts: Iterable[str], tokenizer: Tokenizer, job: Job) -> Iterator[tuple[str, np.ndarray, int]]:

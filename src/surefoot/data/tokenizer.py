@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_128_hexdigest
 
-from surefoot.errors import DataError
+from surefoot.errors import DataError, installing
+from surefoot.plain_files import create_new
 from surefoot.records.codec import parse, read_plain_file
-from surefoot.records.plain_files import create_new
 
 BYTES = "bytes"
 ENDS_OF_DOCUMENT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>", "<|im_end|>", "[SEP]")
@@ -44,10 +44,11 @@ class BytePairTokenizer:
             self.path, self.content = path, read_plain_file(path, error=DataError).decode("utf-8")
             settings = parse(self.content)
             added = settings["added_tokens"]
-            special = {str(each["content"]): int(each["id"]) for each in added if each["special"]}
-            self.size = 1 + max([*(int(each["id"]) for each in added), *map(int, _ids(settings["model"]["vocab"]))])
+            special = {str(each["content"]): each["id"] for each in added if each["special"]}
+            ids = {**_ids(settings["model"]["vocab"]), **{each["content"]: each["id"] for each in added}}
+            self.size = 1 + max(map(_sound, ids, ids.values()))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise DataError(f"{path} is not a tokenizer.json: {error!r}") from error
+            raise _no_tokenizer(path, error) from error
         self.end_of_document = _end_of_document(special, end_of_document, path)
         settings["added_tokens"] = [each for each in added if not each["special"]]
         self._ordinary = json.dumps(settings)
@@ -56,6 +57,11 @@ class BytePairTokenizer:
     def name(self) -> str:
         """A digest of everything that determines its tokens."""
         return f"bpe {self.size} {xxh3_128_hexdigest(self.content.encode())} end {self.end_of_document}"
+
+    def check(self) -> None:
+        """Raises if one of the two libraries cannot read it. The reference names line and column of the file."""
+        library_tokenizer(self.path)
+        _ = self._engine, self._reference
 
     def encode(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
         """The tokens of each text, by the fast engine."""
@@ -81,7 +87,7 @@ class BytePairTokenizer:
         try:
             return make(self._ordinary)
         except Exception as error:  # each library raises its own errors
-            raise DataError(f"{self.path} is not a tokenizer.json: {error}") from error
+            raise _no_tokenizer(self.path, error) from error
 
 
 Tokenizer = ByteTokenizer | BytePairTokenizer
@@ -112,8 +118,31 @@ def _end_of_document(special: dict[str, int], wanted: str, path: Path) -> int:
     raise DataError(f"{path} has no special token {wanted or ENDS_OF_DOCUMENT}; special tokens: {known}")
 
 
-def _ids(vocabulary: dict[str, int] | list[Any]) -> Iterable[int]:
-    return vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+def _ids(vocabulary: dict[str, Any] | list[Any]) -> dict[str, Any]:
+    """The id of each token. The vocabulary of a unigram model is a list of tokens with their scores."""
+    if isinstance(vocabulary, dict):
+        return vocabulary
+    return {str(each[0]): number for number, each in enumerate(vocabulary)}
+
+
+def _sound(token: str, number: Any) -> int:
+    if type(number) is not int or not 0 <= number < 2**32:
+        raise ValueError(f"the id of token {token!r} is {number!r}, not a whole number from 0 to {2**32 - 1:,}")
+    return number
+
+
+def library_tokenizer(path: Path) -> Any:
+    """The tokenizer in a `tokenizer.json`, by Hugging Face's `tokenizers`."""
+    library, content = need("tokenizers"), read_plain_file(path, error=DataError)
+    try:
+        return library.Tokenizer.from_buffer(content)
+    except Exception as error:  # tokenizers raises no narrower class
+        raise _no_tokenizer(path, error) from error
+
+
+def _no_tokenizer(path: Path, error: Exception) -> DataError:
+    why = f"it has no {error}" if isinstance(error, KeyError) else error
+    return DataError(f"{path} is not a tokenizer.json: {why}")
 
 
 def need(name: str) -> Any:
@@ -123,4 +152,4 @@ def need(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise DataError(f"tokenising needs {name}: pip install 'surefoot[data]'") from error
+        raise DataError(f"tokenising needs {name}: {installing('data', name)}") from error

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Iterator
-from importlib.resources import files
 from itertools import islice
 from types import FrameType
-from typing import Any
+
+from surefoot.source.owners import DRIVING, owner
 
 _NOT_THE_USER = ("torch", "surefoot", "contextlib", "functools", "runpy")
-DRIVING = ("surefoot.ways", "surefoot.training.loop")
-"""Modules that contain surefoot's own loops. Their lines are not user code."""
 _NEAR = 32
-INSTALLED = ("site-packages", "dist-packages")
-OWN = str(files("surefoot")) + os.sep
-_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "scripts")})
+_RUN_BY_THE_USER = ("user", "python")
+"""What Python's own library calls, user code calls through it: `copy.deepcopy(model)`."""
 
 
 def frames() -> Iterator[FrameType]:
@@ -33,15 +27,6 @@ def frames() -> Iterator[FrameType]:
 def near_frames() -> Iterator[FrameType]:
     """The innermost running frames: near enough to search for a loop's variables."""
     return islice(frames(), _NEAR)
-
-
-def variables(frame: FrameType) -> dict[str, Any]:
-    """A copy of a frame's variables. Before Python 3.13 `f_locals` keeps them alive until it is cleared."""
-    found = frame.f_locals
-    copied = dict(found)
-    if type(found) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        found.clear()
-    return copied
 
 
 def caller() -> str:
@@ -63,8 +48,7 @@ def caller() -> str:
 
 def is_user(frame: FrameType) -> bool:
     """Does this frame run user code, not code of an installed package?"""
-    file = frame.f_code.co_filename
-    return not _is_known(frame) and "site-packages" not in file and not file.startswith("<")
+    return not _is_known(frame) and owner(frame.f_code.co_filename) in _RUN_BY_THE_USER
 
 
 def raised_at(error: BaseException) -> tuple[str, int] | None:
@@ -75,11 +59,6 @@ def raised_at(error: BaseException) -> tuple[str, int] | None:
         if not _is_known(frame) and not frame.f_code.co_filename.startswith("<")
     ]
     return places[-1] if places else None
-
-
-def is_users(file: str) -> bool:
-    """Is this file neither surefoot's nor Python's, nor one of an installed package?"""
-    return not (file.startswith(("<", OWN, *_PYTHON)) or any(part in file for part in INSTALLED))
 
 
 def nearest_line() -> tuple[str, int] | None:
@@ -107,8 +86,8 @@ def library_call() -> tuple[tuple[str, int], str]:
     for frame in frames():
         if is_user(frame):
             return (frame.f_code.co_filename, frame.f_lineno), called
-        if "site-packages" in frame.f_code.co_filename and not _is_known(frame):
-            called = f"{_module(frame).split('.')[0]} {frame.f_code.co_qualname}"
+        if owner(frame.f_code.co_filename) == "installed" and not _is_known(frame):
+            called = f"{_module(frame).split('.')[0]} {_qualified(frame)}"
     return ("", 0), ""
 
 
@@ -118,7 +97,7 @@ def user_files() -> set[str]:
     known = {*_NOT_THE_USER, *sys.stdlib_module_names}
     named = [(name, getattr(module, "__dict__", {}).get("__file__")) for name, module in list(sys.modules.items())]
     imported = {str(file) for name, file in named if file and name.split(".")[0] not in known}
-    return running | {file for file in imported if file.endswith(".py") and "site-packages" not in file}
+    return running | {file for file in imported if file.endswith(".py") and owner(file) in _RUN_BY_THE_USER}
 
 
 def asked_by_user() -> bool:
@@ -153,8 +132,8 @@ def library_functions() -> str:
     for frame in frames():
         if is_user(frame):
             break
-        if "site-packages" in frame.f_code.co_filename and not _is_known(frame):
-            names.append(frame.f_code.co_qualname)
+        if owner(frame.f_code.co_filename) == "installed" and not _is_known(frame):
+            names.append(_qualified(frame))
     return " ".join(names)
 
 
@@ -174,3 +153,8 @@ def _module(frame: FrameType) -> str:
 
 def _is_known(frame: FrameType) -> bool:
     return _module(frame).split(".")[0] in _NOT_THE_USER
+
+
+def _qualified(frame: FrameType) -> str:
+    """The name of a frame's function, with its class where Python keeps it (3.11 and newer)."""
+    return getattr(frame.f_code, "co_qualname", frame.f_code.co_name)

@@ -13,25 +13,26 @@ time after a backward gets its name from the next event: `load` before a forward
 
 from __future__ import annotations
 
-import functools
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.modules.module import (
-    _global_forward_hooks_with_kwargs,
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
-from surefoot.events.autograd import in_graph_task, next_node
 from surefoot.events.listener import Listener, Segment, hears
+from surefoot.torch_inside.autograd import current_node, in_graph_task, next_node, number
+from surefoot.torch_inside.collectives import hide_inferred_shapes
+from surefoot.torch_inside.modes import in_transform, modes_are_on, unseen
+from surefoot.torch_inside.modules import forget_forward_hook
+from surefoot.torch_inside.patches import patch
+from surefoot.torch_inside.processes import BATCHES
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class _Unsaved:
@@ -54,8 +55,8 @@ class Phases:
         self.listeners: list[Listener] = []
         self._known: list[Listener] = []
         self._heard: dict[str, list[Callable[..., None]]] = {}
-        self.models: dict[torch.nn.Module, str] = {}
-        self.names: dict[torch.nn.Module, str] = {}
+        self.models: MutableMapping[torch.nn.Module, str] = {}
+        self.names: MutableMapping[torch.nn.Module, str] = {}
         self.segment = Segment("init" if model is None else "load")
         self._given = model
         self._calls: list[tuple[torch.nn.Module, bool]] = []
@@ -63,6 +64,8 @@ class Phases:
         self._marks: list[tuple[int, str]] = [(0, "")]
         self._entered, self._calls_heard = ExitStack(), ExitStack()
         self._is_deaf = self._shards_seen = False
+        self.fetching = False
+        """Is a `DataLoader` making a batch?"""
         self._marks_nodes = True
 
     def __enter__(self) -> Self:
@@ -89,7 +92,7 @@ class Phases:
         follow = register_module_forward_hook(self._call_ends, with_kwargs=True, always_call=True)
         self._calls_heard.callback(follow.remove)
         # torch's handle leaves this entry behind, and torch.compile then warns of a global hook
-        self._calls_heard.callback(_global_forward_hooks_with_kwargs.pop, follow.id, None)
+        self._calls_heard.callback(forget_forward_hook, follow.id)
 
     def only_models(self) -> None:
         """Hears only calls of the models found so far: phases stay known, inner modules do not."""
@@ -120,7 +123,7 @@ class Phases:
         """The innermost running module; in backward, the one whose forward made the running node."""
         if self._calls:
             return self._name(self._calls[-1][0])
-        node = torch._C._current_autograd_node()
+        node = current_node()
         return "" if node is None else self.maker(node)
 
     def running(self) -> list[torch.nn.Module]:
@@ -137,8 +140,8 @@ class Phases:
 
     def maker(self, node: torch.autograd.graph.Node) -> str:
         """The innermost module whose forward made a node of this step's graph."""
-        number = node._sequence_nr()  # autograd numbers the nodes of a thread as forward makes them
-        return self._marks[bisect_right(self._marks, number, key=lambda mark: mark[0]) - 1][1]
+        made = number(node)  # autograd numbers the nodes of a thread as forward makes them
+        return self._marks[bisect_right(self._marks, made, key=lambda mark: mark[0]) - 1][1]
 
     def _enter(self, name: str) -> None:
         self.segment = Segment(name)
@@ -148,10 +151,9 @@ class Phases:
     @contextmanager
     def deaf(self) -> Iterator[None]:
         """Code inside is not part of the loop: no listener hears it and no dispatch mode sees it."""
-        modes = _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
         self._is_deaf = True
         try:
-            with modes:
+            with unseen():
                 yield
         finally:
             self._is_deaf = False
@@ -159,7 +161,7 @@ class Phases:
     @property
     def is_deaf(self) -> bool:
         """Are events ignored? They also are inside `torch.func`'s `grad` or `vmap`, where tensors have no storage."""
-        return self._is_deaf or torch._C._functorch.peek_interpreter_stack() is not None
+        return self._is_deaf or in_transform()
 
     def _call_begins(self, module: torch.nn.Module, args: Any) -> None:
         if self.is_deaf:
@@ -210,86 +212,74 @@ class Phases:
         self._enter("loss" if self.segment.name == "forward" else self.segment.name)
 
     def _follow_backward(self) -> None:
-        plain = torch.autograd.backward
+        def make(plain: Any) -> Any:
+            def followed(tensors: Any, *args: Any, **kwargs: Any) -> None:
+                self._backward_begins(tensors)
+                try:
+                    plain(tensors, *args, **kwargs)
+                finally:
+                    self._backward_ends()
 
-        @functools.wraps(plain)
-        def followed(tensors: Any, *args: Any, **kwargs: Any) -> None:
-            self._backward_begins(tensors)
-            try:
-                plain(tensors, *args, **kwargs)
-            finally:
-                self._backward_ends()
+            return followed
 
-        torch.autograd.backward = followed
-        self._entered.callback(setattr, torch.autograd, "backward", plain)
+        self._entered.callback(patch(torch.autograd, "backward", make))
 
     def _follow_random_state(self) -> None:
         """Hears when recomputation saves the generator's state for a block. No operator makes that tensor.
 
         Silent while no dispatch mode is on, for example while data is built.
         """
-        plain = torch.get_rng_state
 
-        @functools.wraps(plain)
-        def followed() -> torch.Tensor:
-            state = plain()
-            for hear in self._hearing("rng_saved") if _get_current_dispatch_mode_stack() else ():
-                hear(state)
-            return state
+        def make(plain: Any) -> Any:
+            def followed() -> torch.Tensor:
+                state: torch.Tensor = plain()
+                for hear in self._hearing("rng_saved") if modes_are_on() else ():
+                    hear(state)
+                return state
 
-        torch.get_rng_state = followed
-        self._entered.callback(setattr, torch, "get_rng_state", plain)
+            return followed
+
+        self._entered.callback(patch(torch, "get_rng_state", make))
 
     def _follow_loaders(self) -> None:
         """Hears when a `DataLoader` fetches a batch, and how long the loop waits for it."""
-        kind = torch.utils.data.dataloader._BaseDataLoaderIter
-        plain = kind.__next__
 
-        @functools.wraps(plain)
-        def followed(batches: Any) -> Any:
-            for hear in self._hearing("fetch_begins"):
-                hear()
-            began = time.perf_counter()
-            try:
-                return plain(batches)
-            finally:
-                lasted = time.perf_counter() - began
-                for hear in self._hearing("batch_fetched"):
-                    hear(lasted)
+        def make(plain: Any) -> Any:
+            def followed(batches: Any) -> Any:
+                for hear in self._hearing("fetch_begins"):
+                    hear()
+                began, self.fetching = time.perf_counter(), True
+                try:
+                    return plain(batches)
+                finally:
+                    lasted, self.fetching = time.perf_counter() - began, False
+                    for hear in self._hearing("batch_fetched"):
+                        hear(lasted)
 
-        kind.__next__ = followed  # type: ignore[method-assign, assignment]
-        self._entered.callback(setattr, kind, "__next__", plain)
+            return followed
+
+        self._entered.callback(patch(BATCHES, "__next__", make))
 
     def _follow_resizes(self) -> None:
         """Hears when FSDP allocates or frees a storage's memory, which tensors still refer to."""
-        plain = torch.UntypedStorage.resize_
 
-        @functools.wraps(plain)
-        def followed(storage: torch.UntypedStorage, size: int) -> Any:
-            resized = plain(storage, size)
-            for hear in self._hearing("resized"):
-                hear(storage)
-            return resized
+        def make(plain: Any) -> Any:
+            def followed(storage: torch.UntypedStorage, size: int) -> Any:
+                resized = plain(storage, size)
+                for hear in self._hearing("resized"):
+                    hear(storage)
+                return resized
 
-        torch.UntypedStorage.resize_ = followed  # type: ignore[method-assign, assignment]
-        self._entered.callback(setattr, torch.UntypedStorage, "resize_", plain)
+            return followed
+
+        self._entered.callback(patch(torch.UntypedStorage, "resize_", make))
 
     def shards_seen(self) -> None:
         """Call this when a sharded tensor appears. Hides the operators that DTensor runs only to infer shapes."""
         if self._shards_seen:
             return
-        from torch.distributed.tensor._sharding_prop import ShardingPropagator
-
         self._shards_seen = True
-        plain, fakes = ShardingPropagator._propagate_tensor_meta_non_cached, FakeTensorMode()
-
-        @functools.wraps(plain)
-        def unseen(*args: Any) -> Any:
-            with _disable_current_modes(), fakes:  # else DTensor makes a mode each time, which is slow
-                return plain(*args)
-
-        ShardingPropagator._propagate_tensor_meta_non_cached = unseen  # type: ignore[method-assign, assignment]
-        self._entered.callback(setattr, ShardingPropagator, "_propagate_tensor_meta_non_cached", plain)
+        self._entered.callback(hide_inferred_shapes())
         self._entered.callback(setattr, self, "_shards_seen", False)
 
     def _backward_begins(self, losses: Any) -> None:

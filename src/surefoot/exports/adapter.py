@@ -15,7 +15,7 @@ from surefoot.errors import RunError
 from surefoot.exports.example_call import Call
 from surefoot.exports.outputs import difference
 from surefoot.finetuning.methods import peft_unwarned
-from surefoot.records.files import make_folder, refusals_of, sync_file, sync_folder
+from surefoot.plain_files import make_folder, refusals_of, sync_file, sync_folder
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -66,7 +66,7 @@ def write_adapter(model: nn.Module, call: Call, folder: Path) -> WrittenAdapter 
 
 def without_adapters(adapted: Any) -> nn.Module:
     """The base model alone. What the adapters were made of is lost."""
-    base: nn.Module = adapted.unload()
+    base: nn.Module = adapted.unload() if hasattr(adapted, "unload") else adapted.get_base_model()
     if hasattr(base, "peft_config"):
         del base.peft_config
     return base
@@ -89,6 +89,11 @@ def merged(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     import peft
 
     adapted: Any = model
+    if not hasattr(adapted, "merge_and_unload"):  # what peft puts before the tokens, and not into layers
+        raise RunError(
+            f"an adapter of the kind {adapted.active_peft_config.peft_type.value} changes no weights, so it cannot be "
+            "merged into them; use the folder adapter/ with peft, or `surefoot export` with --format pt2 or onnx"
+        )
     state, config = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False), adapted.peft_config["default"]
     if getattr(adapted.get_base_model(), "is_loaded_in_4bit", False):
         from surefoot.finetuning.four_bit import dequantise

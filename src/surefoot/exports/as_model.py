@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,9 @@ import torch
 
 from surefoot.errors import MissingPackage, RunError
 from surefoot.exports import aoti, onnx_file
+from surefoot.exports.documents_apart import Answer, documents_apart, holds_packed
 from surefoot.exports.weights_file import load_weights, quantization_of
-from surefoot.recipe.recipe import Recipe
-
-Answer = Callable[[tuple[Any, ...], dict[str, Any]], Any]
-"""What a program returns for the arguments of a call."""
+from surefoot.recipe.recipe import SETTINGS, Recipe
 
 
 def with_weights(recipe: Recipe, file: Path) -> Recipe:
@@ -42,9 +39,8 @@ def with_program(recipe: Recipe, answer: Answer) -> Recipe:
 
 def _untrained() -> dict[str, Any]:
     """The fields of a recipe whose model is only called."""
-    fields: dict[str, Any] = {"step": None, "optimizer": _optimizer, "schedule": None, "ema": None, "freeze": None}
-    fields |= {"recompute": "none", "compile": "off", "fullgraph": False, "loss_chunks": 1, "decay": "all"}
-    return fields | {"tp": 1, "dp_shard": 1, "fused": None, "max_grad_norm": None, "compile_mode": None}
+    fields = {name: each.default for name, each in SETTINGS.items() if each.part != "run"}
+    return fields | {"step": None, "optimizer": _optimizer, "schedule": None, "dp_shard": 1}
 
 
 class NotInProgram(RunError, AttributeError):
@@ -60,7 +56,8 @@ class Program(torch.nn.Module):
         self.unused = _unused()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        made = self._answer[0](args, kwargs)
+        answer = self._answer[0]
+        made = documents_apart(answer, kwargs) if holds_packed(kwargs) else answer(args, kwargs)
         return _Named(made) if isinstance(made, dict) else made
 
     def __getattr__(self, name: str) -> Any:
@@ -116,8 +113,8 @@ def program_of(file: Path, *, trusted: bool) -> Answer:
             return program(args, kwargs)
         except Exception as error:  # a guard of the program, or another call than the one it was made for
             raise RunError(
-                f"{file} does not take this call of the recipe: {_said(error)}; score model.safetensors, or use the "
-                "micro-batch size that it was exported with"
+                f"{file} does not take this call of the recipe: {_said(error)}; score model.safetensors, or export the "
+                "run again and see which sizes are fixed"
             ) from error
 
     return answer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ from surefoot.techniques import own_step
 from surefoot.techniques.precision import inputs_in
 from surefoot.trees import map_tensors, tensors_in
 from surefoot.world.world import World
+
+BATCH = 0
+"""Stands for the size of the batch, which may also be the size of another dimension."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,29 @@ class Call:
         """The arguments by the names of the network's parameters."""
         return dict(inspect.signature(model.forward).bind(*self.args, **self.kwargs).arguments)
 
-    def cut(self, size: int, to: int) -> Call:
-        """The same call, with every dimension of one size cut to another."""
+    def kind(self, tensor: torch.Tensor, dim: int) -> int:
+        """Dimensions of one kind change together: those of the batch, and others by their size."""
+        return BATCH if dim == 0 and tensor.shape[0] == self.batch_size else tensor.shape[dim]
 
-        def shorter(tensor: torch.Tensor) -> torch.Tensor:
-            for dim, length in enumerate(tensor.shape):
-                if length == size:
-                    tensor = tensor.narrow(dim, 0, to)
-            return tensor.contiguous()
+    def cut(self, *kinds: int) -> Call:
+        """The same call with other sizes: a batch of one, and half of each other size of these kinds."""
+        return self._resized({kind: 1 if kind == BATCH else 3 if kind == 2 else max(2, kind // 2) for kind in kinds})
 
-        return Call(map_tensors(shorter, self.args), map_tensors(shorter, self.kwargs))
+    def with_two_rows(self) -> Call:
+        """The same call with its batch repeated up to two rows."""
+        return self._resized({BATCH: 2})
+
+    def _resized(self, sizes: Mapping[int, int]) -> Call:
+        """The same call with the sizes of some kinds replaced. What it lacks is repeated."""
+
+        def resized(tensor: torch.Tensor) -> torch.Tensor:
+            for dim, kind in enumerate([self.kind(tensor, dim) for dim in range(tensor.dim())]):
+                if kind in sizes:
+                    places = torch.arange(sizes[kind], device=tensor.device) % tensor.shape[dim]
+                    tensor = tensor.index_select(dim, places)
+            return tensor
+
+        return Call(map_tensors(resized, self.args), map_tensors(resized, self.kwargs))
 
     def texts(self) -> tuple[str, ...]:
         """Each tensor with its name, number format and shape."""
@@ -62,6 +79,39 @@ class Call:
             for name, tree in named
             for each in tensors_in((tree,))
         )
+
+
+@contextmanager
+def keywords_named(model: torch.nn.Module, call: Call) -> Iterator[None]:
+    """While it lasts, what a call passes to the `**kwargs` of a network are parameters with names.
+
+    torch.export raises for free sizes in `**kwargs`, as of the models of peft.
+    """
+    forward = model.forward
+    signature = inspect.signature(forward)
+    parameters = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY)
+        for name in call.kwargs
+        if name not in signature.parameters
+    ]
+
+    def named_forward(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    if not named:
+        yield
+        return
+    named_forward.__signature__ = signature.replace(parameters=[*parameters, *named])  # type: ignore[attr-defined]
+    had = "forward" in vars(model)
+    model.forward = named_forward
+    try:
+        yield
+    finally:
+        if had:
+            model.forward = forward
+        else:
+            del model.forward
 
 
 class _Called(Exception):

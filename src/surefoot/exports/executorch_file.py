@@ -9,8 +9,8 @@ from typing import Any
 
 from surefoot.exports.example_call import Call
 from surefoot.exports.formats import CannotWrite, Job, Runner, need
-from surefoot.exports.program import why
-from surefoot.quiet import quiet
+from surefoot.exports.reasons import why
+from surefoot.finetuning.quiet import quiet
 
 NAME = "model.pte"
 TOLERANCE = 1e-5

@@ -13,26 +13,18 @@ from typing import Any, Protocol, cast
 
 import torch
 
-from surefoot.errors import MissingPackage, RunError
+from surefoot.errors import MissingPackage, RunError, installing, known_names
 from surefoot.exports.adapter import has_adapters, merged, merged_tolerance, stored_format
 from surefoot.exports.example_call import Call
 from surefoot.exports.first_difference import Tapped, first_difference
+from surefoot.exports.format_table import FORMATS, PROGRAM, WEIGHTS
 from surefoot.exports.outputs import difference, tensors
-from surefoot.exports.program import Program, export_program, why
+from surefoot.exports.program import Program, export_program
+from surefoot.exports.reasons import why
+from surefoot.plain_files import make_folder, refusals_of, sync_folder
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.export import Written
-from surefoot.records.files import make_folder, refusals_of, sync_folder
 
-WEIGHTS, PROGRAM = "safetensors", "pt2"
-"""Written by `ways/export.py` itself."""
-FORMATS = {
-    "hf": "surefoot.exports.hugging_face",
-    "onnx": "surefoot.exports.onnx_file",
-    "aoti": "surefoot.exports.aoti",
-    "gguf": "surefoot.exports.gguf_file",
-    "pte": "surefoot.exports.executorch_file",
-}
-"""The file of each other format."""
 NARROW = 2.0**-5
 """The tolerance where outputs are bfloat16 or float16: four times the distance of two bfloat16 numbers."""
 
@@ -67,23 +59,34 @@ class Job:
             raise CannotWrite(about.reason)
         return program
 
+    @property
+    def about_program(self) -> Program:
+        """What is known of the program: its free sizes, or why there is none."""
+        return self._exported[1]
+
     @cached_property
     def merged(self) -> torch.nn.Module:
-        """The network with its adapters in its weights, for formats that know none; the network itself without any."""
+        """The network with its adapters in its weights, for formats that know none; the network itself without any.
+
+        Raises `CannotWrite` if they cannot be merged.
+        """
         if not has_adapters(self.network):
             return self.network
-        return merged(copy.deepcopy(self.network), stored_format(self.recipe.precision)).eval()
+        try:
+            return merged(copy.deepcopy(self.network), stored_format(self.recipe.precision)).eval()
+        except RunError as error:
+            raise CannotWrite(str(error)) from error
 
     @property
     def calls(self) -> list[tuple[Call, Any]]:
-        """The calls to compare, with the network's outputs: the example, and those with a free size cut."""
+        """The calls to compare, with the network's outputs: the example, and those with other sizes."""
         program, about = self._exported
-        return [(self.call, self.output), *(about.smaller if program is not None else ())]
+        return [(self.call, self.output), *(about.sizes.others if program is not None else ())]
 
     @property
     def has_free_sizes(self) -> bool:
         """Whether its program takes other sizes than those of the call."""
-        return any(self._exported[1].free)
+        return any(self.about_program.sizes.free)
 
     @property
     def names(self) -> list[str]:
@@ -121,20 +124,21 @@ def check_names(names: list[str]) -> None:
     """Refuses a format that does not exist."""
     for name in names:
         if name not in (WEIGHTS, PROGRAM, *FORMATS):
-            raise RunError(f"no format {name!r}; known: {', '.join((WEIGHTS, PROGRAM, *FORMATS))}")
+            raise RunError(f"no format {name!r}; {known_names(name, (WEIGHTS, PROGRAM, *FORMATS))}")
 
 
-def need(package: str, extra: str, what: str) -> Any:
-    """A package that an extra installs."""
+def need(module: str, extra: str, what: str, *, package: str = "") -> Any:
+    """A module that an extra installs. `package`: the one that brings it, if it has another name."""
     try:
-        return importlib.import_module(package)
+        return importlib.import_module(module)
     except ImportError as error:
-        raise MissingPackage(f"{what} needs {package.partition('.')[0]}: pip install 'surefoot[{extra}]'") from error
+        name = module.partition(".")[0]
+        raise MissingPackage(f"{what} needs {name}: {installing(extra, package or name)}") from error
 
 
 def write_format(job: Job, name: str, folder: Path) -> Written:
     """Writes one format, runs it and compares. What a model cannot have, or what was refused, has a reason."""
-    form = cast(Format, importlib.import_module(FORMATS[name]))
+    form = cast(Format, importlib.import_module(f"surefoot.exports.{FORMATS[name].module}"))
     path = folder / form.NAME
     made = _written(form, job, name, path)
     if made.reason and getattr(form, "FIXES", False) and job.has_free_sizes:
@@ -159,7 +163,10 @@ def _written(form: Format, job: Job, name: str, path: Path) -> Written:
     if form.MERGES and has_adapters(job.network):
         tolerance = max(tolerance, merged_tolerance(job.recipe.precision))
     first = "" if found <= tolerance else _first(form, job, path, tolerance)
-    return Written(name, str(path), _size(path), found, tolerance, form.COMPARED, first_module=first, note=note)
+    return Written(
+        name, str(path), _size(path), found, tolerance, form.COMPARED, first_module=first, note=note,
+        program_sizes=FORMATS[name].program_sizes,
+    )  # fmt: skip
 
 
 def tolerance_of(output: Any, usual: float) -> float:

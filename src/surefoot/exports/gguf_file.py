@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from surefoot.errors import ParityError
+from surefoot.errors import ParityError, installing
 from surefoot.exports import llama_cpp
 from surefoot.exports.decode import logits_of
 from surefoot.exports.formats import CannotWrite, Job, Runner, compared, need
@@ -145,7 +145,7 @@ def _turns(network: Any, config: Any) -> torch.Tensor | None:
     if not llama_cpp.is_installed():
         raise CannotWrite(
             f"its rotary positions are of the kind {kind!r}, which transformers does not read from GGUF; "
-            f"pip install 'surefoot[{llama_cpp.EXTRA}]' to compare it in llama.cpp"
+            f"{installing(llama_cpp.EXTRA, llama_cpp.PACKAGE)} to compare it in llama.cpp"
         )
     powers = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
     return config.rope_parameters["rope_theta"] ** -powers / network.model.rotary_emb.inv_freq.float().cpu()
@@ -172,7 +172,7 @@ def _in_llama_cpp(job: Job, path: Path) -> float:
 def _apart(job: Job, prompt: list[int], made: dict[int, float]) -> float:
     device = next((each.device for each in job.network.parameters()), torch.device("cpu"))
     with torch.no_grad():
-        logits = logits_of(job.network(torch.tensor([prompt], device=device)))[0, -1].double()
+        logits = logits_of(job.network(torch.tensor([prompt], device=device)))[0, -1].cpu().double()
     expected = logits.log_softmax(dim=-1).clamp(min=FLOOR).cpu()
     largest = expected.abs().max().item()
     return max(abs(expected[token].item() - max(found, FLOOR)) for token, found in made.items()) / largest

@@ -1,24 +1,29 @@
-"""Tasks of lm-evaluation-harness, from local files, for models of transformers. Nothing is downloaded."""
+"""Tasks of lm-evaluation-harness, from local files, for models of transformers. Nothing is downloaded.
+
+A task is data unless the user trusts it: it may name no code, and its templates run in jinja's sandbox.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from surefoot.errors import RunError
 from surefoot.exports.formats import need
-from surefoot.quiet import quiet
+from surefoot.exports.task_files import refuse_code
+from surefoot.finetuning.quiet import quiet
+from surefoot.finetuning.template_limits import TemplateLimit, limited_template
 from surefoot.records.evaluation import Score
 
 EXTRA = "tasks"
 
 
-def check_tasks(tasks: str) -> None:
-    """Refuses a path that holds no task, and a harness that is not installed."""
+def check_tasks(tasks: str, *, trusted: bool = False) -> None:
+    """Refuses a path that holds no task, one that leads to code, and a harness that is not installed."""
     place = Path(tasks)
     if not place.exists():
         raise RunError(f"there is no file or folder {tasks}; name a task in YAML, or a folder of them")
@@ -28,14 +33,16 @@ def check_tasks(tasks: str) -> None:
         raise RunError(f"{tasks} is no .yaml file; name a task in YAML, or a folder of them")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise RunError("tasks are scored by one process; start the command without torchrun")
+    if not trusted:
+        refuse_code(place)
     _harness()
 
 
-def task_scores(tasks: str, model: Any, tokenizer: Any, *, batch_size: int) -> tuple[Score, ...]:
+def task_scores(tasks: str, model: Any, tokenizer: Any, *, batch_size: int, trusted: bool = False) -> tuple[Score, ...]:
     """The harness's own figures of each task."""
     library = _harness()
     try:
-        with _offline(), quiet():
+        with _offline(), nullcontext() if trusted else _sandboxed(), quiet():
             models, files = _part("lm_eval.models.huggingface"), _part("lm_eval.tasks")
             _end_at_lines(tokenizer)
             place = Path(tasks)
@@ -47,11 +54,13 @@ def task_scores(tasks: str, model: Any, tokenizer: Any, *, batch_size: int) -> t
                 bootstrap_iters=0,
                 log_samples=False,
             )
+    except TemplateLimit as error:
+        raise RunError(f"lm_eval cannot run {tasks}: {error}") from error
     except Exception as error:  # a wrong field can make the harness raise anything
-        said = (str(error).strip().splitlines() or [""])[0]
+        message = (str(error).strip().splitlines() or [""])[0]
         raise RunError(
-            f"lm_eval cannot run {tasks}: {type(error).__name__}: {said}; surefoot downloads nothing, so a task must "
-            "name local files: `dataset_path: json` and `data_files`"
+            f"lm_eval cannot run {tasks}: {type(error).__name__}: {message}; surefoot downloads nothing, so a task "
+            "must name local files: `dataset_path: json` and `data_files`"
         ) from error
     return tuple(
         Score(name, found["n-samples"][name]["effective"], None, None, None, _figures(row))
@@ -97,3 +106,22 @@ def _offline() -> Iterator[None]:
             yield
         finally:
             hub.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE, datasets.config.HF_DATASETS_CACHE = before
+
+
+@contextmanager
+def _sandboxed() -> Iterator[None]:
+    """The harness renders `doc_to_text` and others in a plain environment, from which a template can reach Python."""
+    part, jinja, sandbox = _part("lm_eval.utils"), _part("jinja2"), _part("jinja2.sandbox")
+    before = part.env, part.apply_template
+    part.env = sandbox.ImmutableSandboxedEnvironment(undefined=jinja.StrictUndefined, keep_trailing_newline=True)
+    part.env.filters.update(before[0].filters)
+
+    def apply_template(template: str, doc: dict[str, Any]) -> Any:
+        with limited_template(f"the template {template!r:.80}"):
+            return before[1](template, doc)
+
+    part.apply_template = apply_template
+    try:
+        yield
+    finally:
+        part.env, part.apply_template = before

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import RunError
-from surefoot.exports.example_call import example_call
 from surefoot.exports.formats import Job, write_format
+from surefoot.exports.plain_call import plain_call
 from surefoot.exports.source import open_source
 from surefoot.exports.trained import trained_model
 from surefoot.exports.transformers_text import is_its_folder, open_folder
@@ -48,7 +48,7 @@ def as_folder(
         if not source.is_weights or quantization_of(source.file) is not None:
             raise RunError(f"{source.file} cannot become a Hugging Face folder; name the run or its model.safetensors")
         network = trained_model(made_by, world, source.file)
-        call = example_call(made_by, network, network, world)
+        call = plain_call(made_by, network, network, world)
         with tempfile.TemporaryDirectory() as folder:
             written = write_format(Job(made_by, network, call, call.of(network)), "hf", Path(folder))
             if written.reason:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import DataError
-from surefoot.records.codec import parse
+from surefoot.records.codec import json_lines
 
 
 def items_of(inputs: str) -> Iterator[tuple[str, Any]]:
@@ -20,14 +20,4 @@ def items_of(inputs: str) -> Iterator[tuple[str, Any]]:
         return ((each.name, each) for each in files)
     if not place.is_file():
         raise DataError(f"there is no file or folder {inputs}; name a .jsonl file, or a folder of files")
-    return _lines(place)
-
-
-def _lines(file: Path) -> Iterator[tuple[str, Any]]:
-    with open(file, "rb") as opened:
-        for number, line in enumerate(opened, start=1):
-            if line.strip():
-                try:
-                    yield str(number), parse(line)
-                except ValueError as error:
-                    raise DataError(f"{file}, line {number}: {error}; each line must be one JSON value") from error
+    return ((str(number), value) for number, value in json_lines(place, error=DataError))

@@ -16,7 +16,7 @@ from pathlib import Path
 from surefoot.exports.formats import CannotWrite
 
 SECONDS = 600
-EXTRA = "llama-cpp"
+EXTRA, PACKAGE = "llama-cpp", "xllamacpp"
 _RUN = """
 import json, sys, urllib.request
 import xllamacpp
@@ -57,7 +57,7 @@ class Ran:
 
 
 def is_installed() -> bool:
-    return importlib.util.find_spec("xllamacpp") is not None
+    return importlib.util.find_spec(PACKAGE) is not None
 
 
 def run(path: Path, texts: Sequence[str], prompts: Sequence[Sequence[int]], *, most: int) -> Ran:

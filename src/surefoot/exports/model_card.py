@@ -10,7 +10,7 @@ from surefoot.costs.ledgers import ledger_of
 from surefoot.records.export import Export
 from surefoot.records.plan import read_plan
 from surefoot.records.run import Run
-from surefoot.records.units import amount_text, bytes_text, counted, knobs_text, seconds_text
+from surefoot.units import amount_text, bytes_text, counted, knobs_text, seconds_text
 
 CARD = "README.md"
 

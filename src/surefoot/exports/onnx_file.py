@@ -10,8 +10,8 @@ import torch
 
 from surefoot.exports.example_call import Call
 from surefoot.exports.formats import CannotWrite, Job, Runner, need
-from surefoot.exports.program import why
-from surefoot.quiet import quiet
+from surefoot.exports.reasons import why
+from surefoot.finetuning.quiet import quiet
 
 NAME = "model.onnx"
 TOLERANCE = 1e-5
@@ -56,6 +56,8 @@ def session_of(path: Path) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
 
     def answer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = [each.detach().cpu().numpy() for each in Call(args, kwargs).tensors]
+        if len(given) != len(inputs):
+            raise ValueError(f"it takes {', '.join(inputs)}, and was given {len(given)} tensors")
         found = [torch.from_numpy(each) for each in session.run(None, dict(zip(inputs, given, strict=True)))]
         if outputs == [ALONE]:
             return found[0]

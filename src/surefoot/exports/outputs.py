@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from surefoot.world.device import wide
+
 
 def leaves(output: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Everything in a network's output that is no container, by its place: `logits`, `0.1`. None is left out."""
@@ -63,7 +65,7 @@ def _difference(expected: torch.Tensor, got: torch.Tensor) -> float:
     if not expected.is_floating_point():
         return math.inf
     scale = max(expected.abs().max().item(), torch.finfo(torch.float32).tiny)
-    return (expected.double() - got.double()).abs().max().item() / scale
+    return (wide(expected) - wide(got)).abs().max().item() / scale
 
 
 def _parts(output: Any) -> list[tuple[str, Any]] | None:

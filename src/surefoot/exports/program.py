@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
 import math
-import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,23 +11,33 @@ from typing import Any
 
 import torch
 
-from surefoot.events.callers import raised_at
-from surefoot.exports.example_call import Call
+from surefoot.errors import RunError
+from surefoot.exports.example_call import Call, keywords_named
+from surefoot.exports.free_sizes import Sizes, sizes_of
 from surefoot.exports.outputs import difference, is_plain, leaves, made_plain
-from surefoot.trees import tensors_in
+from surefoot.exports.reasons import why
 
 
 @dataclass(frozen=True)
 class Program:
-    """A written program. `free` holds, for each tensor that it takes, the dimensions that may have any size."""
+    """A written program."""
 
-    free: tuple[tuple[int, ...], ...] = ()
+    sizes: Sizes = Sizes()
     left_out: tuple[str, ...] = ()
     """Outputs that are no tensors."""
     reason: str = ""
     """Why there is none."""
-    smaller: tuple[tuple[Call, Any], ...] = ()
-    """Calls with a free size cut, and what the network returns for each."""
+
+
+def refuse_names(network: torch.nn.Module) -> None:
+    """Raises for a name that torch.export would write into source code as it is: a keyword, a quote, a line break."""
+    named = (*network.named_modules(), *network.named_parameters(), *network.named_buffers())
+    for part in (part for name, _ in named for part in name.split(".")):
+        if keyword.iskeyword(part) or not part.isprintable() or '"' in part or "\\" in part:
+            raise RunError(
+                f"torch.export cannot write a program for a module or parameter named {part!r}; rename it, or write "
+                "the weights alone with --weights"
+            )
 
 
 def save_program(network: torch.nn.Module, call: Call, output: Any, file: Path) -> Program:
@@ -54,24 +64,21 @@ def export_program(
     )
     plain = [] if is_plain(output) else [network.register_forward_hook(lambda _, __, output: made_plain(output))]
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), keywords_named(network, call):
             warnings.simplefilter("ignore")  # torch's advice on how to write a model; what counts is compared below
-            program = _exported(network, call, fixed=fixed)
+            program, refused = _exported(network, call, fixed=fixed)
     except Exception as error:  # torch.export raises many types
         return None, Program(reason=why(error))
     finally:
         for hook in plain:
             hook.remove()
-    pairs = list(zip(call.tensors, _free(program), strict=True))
-    taken = _taken(network, call, pairs)
-    free = tuple(tuple(dim for dim in dims if tensor.shape[dim] in taken) for tensor, dims in pairs)
-    return program, Program(free, left_out, smaller=tuple(taken.values()))
+    return program, Program(Sizes() if fixed else sizes_of(program, network, call, refused), left_out)
 
 
 def program_difference(call: Call, output: Any, file: Path, program: Program) -> float:
-    """The largest difference of outputs on the example call, and on smaller ones where sizes are free."""
+    """The largest difference of outputs on the example call, and on calls with other sizes where they are free."""
     loaded = torch.export.load(file).module()
-    return max(_difference(loaded, each, expected) for each, expected in ((call, output), *program.smaller))
+    return max(_difference(loaded, each, expected) for each, expected in ((call, output), *program.sizes.others))
 
 
 def _difference(loaded: torch.nn.Module, call: Call, expected: Any) -> float:
@@ -82,38 +89,19 @@ def _difference(loaded: torch.nn.Module, call: Call, expected: Any) -> float:
     return difference(expected, got)
 
 
-def _taken(
-    network: torch.nn.Module, call: Call, pairs: list[tuple[torch.Tensor, tuple[int, ...]]]
-) -> dict[int, tuple[Call, Any]]:
-    """The free sizes that the network itself can take smaller, with a call that does. Others may depend on each other.
+def _exported(model: torch.nn.Module, call: Call, *, fixed: bool) -> tuple[torch.export.ExportedProgram, str]:
+    """The program with a batch of any size, with whatever sizes torch finds free, or for these sizes alone.
 
-    `pairs` are the tensors of the call with their free dimensions.
+    In the last case, the text says why it could not have free sizes.
     """
-    fixed = {size for tensor, dims in pairs for dim, size in enumerate(tensor.shape) if dim not in dims}
-    taken: dict[int, tuple[Call, Any]] = {}
-    for size in sorted({size for tensor, dims in pairs for size in _sizes(tensor, dims)} - fixed):
-        smaller = call.cut(size, 1 if size == call.batch_size else max(2, size // 2))
-        try:
-            taken[size] = smaller, smaller.of(network)
-        except Exception:  # a network may refuse an input in any way
-            continue
-    return taken
-
-
-def _sizes(tensor: torch.Tensor, dims: tuple[int, ...]) -> list[int]:
-    return [tensor.shape[dim] for dim in dims if tensor.shape[dim] > 1]
-
-
-def _exported(model: torch.nn.Module, call: Call, *, fixed: bool) -> torch.export.ExportedProgram:
-    """The program with a batch of any size, with whatever sizes torch finds free, or for these sizes alone."""
-    batch = torch.export.Dim("batch", min=1)
+    batch, refused = torch.export.Dim("batch", min=1), ""
     for first in () if fixed else (batch, torch.export.Dim.AUTO):
         shapes = _shapes(call.bound(model), call.batch_size, first)
         try:
-            return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes)
-        except Exception:  # a size that the network fixes
-            continue
-    return torch.export.export(model, call.args, call.kwargs)
+            return torch.export.export(model, call.args, call.kwargs, dynamic_shapes=shapes), ""
+        except Exception as error:  # a size that the network fixes
+            refused = why(error)
+    return torch.export.export(model, call.args, call.kwargs), refused
 
 
 def _shapes(tree: Any, batch_size: int, first: Any) -> Any:
@@ -126,20 +114,3 @@ def _shapes(tree: Any, batch_size: int, first: Any) -> Any:
     if isinstance(tree, list | tuple):
         return type(tree)(_shapes(item, batch_size, first) for item in tree)
     return None
-
-
-def _free(program: torch.export.ExportedProgram) -> tuple[tuple[int, ...], ...]:
-    """The dimensions of each input that may have any size."""
-    inputs = set(program.graph_signature.user_inputs)
-    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs]
-    return tuple(
-        tuple(dim for dim, size in enumerate(each.shape) if not str(size).isdigit())  # a symbol such as s17
-        for each in tensors_in(values)
-    )
-
-
-def why(error: Exception) -> str:
-    """The first line of an exporter's error, with the innermost line of code that is neither torch's nor ours."""
-    said = f"{type(error).__name__}: {error}".strip().splitlines()[0].removesuffix(": ")
-    place = raised_at(error)
-    return said if place is None else f"{os.path.basename(place[0])}:{place[1]}: {said}"

@@ -17,7 +17,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from surefoot.checkpoint.consolidate import names_of
 from surefoot.errors import RunError
 from surefoot.exports.formats import need
-from surefoot.quiet import quiet
+from surefoot.finetuning.quiet import quiet
 
 KINDS = {
     "int8": "weights in int8; computed in the number format of the inputs",

@@ -9,14 +9,14 @@ from typing import cast
 
 import torch
 
-from surefoot.build import build_evaluation, build_test
 from surefoot.data.batches import has_samples
+from surefoot.recipe.build import build_evaluation, build_test
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.evaluation import Score
-from surefoot.records.units import bits_per_byte
 from surefoot.step import Scores, Step
 from surefoot.training.run_data import RunData
 from surefoot.training.scoring import floats_of, score
+from surefoot.units import bits_per_byte
 
 
 def scores_on(step: Step, recipe: Recipe, test: str | None) -> tuple[int | None, Scores]:

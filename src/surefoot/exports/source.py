@@ -63,7 +63,7 @@ def open_source(path: str) -> Source:
         run = finished_run(path)
         return Source(path, verified_weights(run), run)
     if not place.exists():
-        raise RunError(f"there is no file or folder {path}")
+        raise RunError(f"there is no file or folder {path}; `surefoot train RECIPE` makes a run directory")
     folder, file = (place, _weights_in(place)) if place.is_dir() else (place.parent, place)
     if not file.is_file():
         raise RunError(f"{path} is neither a run nor an export: it holds no run.json and no {WEIGHTS}")

@@ -23,8 +23,11 @@ class Text:
 def text_of(recipe: Recipe) -> Text:
     """What the recipe's knob `corpus` says."""
     corpus = recipe.knobs.get("corpus")
-    if not isinstance(corpus, str):
-        return Text("unknown")
+    return text_of_corpus(corpus) if isinstance(corpus, str) else Text("unknown")
+
+
+def text_of_corpus(corpus: str) -> Text:
+    """What a corpus says. A folder of text files is read byte by byte."""
     if not is_corpus(corpus):
         return Text("bytes")
     file, end = tokenizer_file(Path(corpus)), open_corpus(corpus).manifest.end_of_document

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from surefoot.build import build_model
 from surefoot.exports.weights_file import load_weights
+from surefoot.recipe.build import build_model
 from surefoot.recipe.recipe import Recipe
 from surefoot.techniques.precision import parameters_in
 from surefoot.world.world import World

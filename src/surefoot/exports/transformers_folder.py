@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import RunError
-from surefoot.records.files import make_folder, refusals_of, sync_file, sync_folder
+from surefoot.plain_files import make_folder, refusals_of, sync_file, sync_folder
 
 TOKENIZER_FILES = (
     "tokenizer.json",

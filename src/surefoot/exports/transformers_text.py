@@ -12,6 +12,7 @@ import torch
 from surefoot.errors import RunError
 from surefoot.exports.decode import Sampling
 from surefoot.exports.formats import need
+from surefoot.finetuning.local_tokenizer import try_out
 
 
 def is_its_model(model: torch.nn.Module) -> bool:
@@ -35,22 +36,36 @@ def open_folder(path: Path) -> tuple[Any, Any]:
             warnings.simplefilter("ignore")
             library.logging.disable_progress_bar()
             model = library.AutoModelForCausalLM.from_pretrained(path, use_safetensors=True, **how).eval()
-            return model, library.AutoTokenizer.from_pretrained(path, **how)
+            tokenizer = library.AutoTokenizer.from_pretrained(path, **how)
+            try_out(tokenizer)
+            return model, tokenizer
     except Exception as error:  # a wrong field can make transformers raise anything
         said = str(error).strip().splitlines()[0]
         raise RunError(f"transformers cannot load {path}: {type(error).__name__}: {said}") from error
 
 
 def make_tokens(
-    model: Any, prompt: list[int], *, tokens: int, sampling: Sampling, cached: bool, put: Callable[[int], None]
+    model: Any,
+    prompt: list[int],
+    *,
+    tokens: int,
+    sampling: Sampling,
+    cached: bool,
+    ends: frozenset[int],
+    put: Callable[[int], None],
 ) -> None:
-    """Calls `put` with each new token. `generate` draws from torch's generator, which is seeded here."""
+    """Calls `put` with each new token, until one ends the text for the model's own config or is in `ends`.
+
+    `generate` draws from torch's generator, which is seeded here.
+    """
     if not prompt:
         raise RunError("the prompt is empty; give it at least one token to go on from")
     draws = sampling.temperature > 0
     chosen: dict[str, Any] = {"do_sample": draws}
     if draws:
         chosen |= {"temperature": sampling.temperature, "top_k": sampling.top_k or 0, "top_p": sampling.top_p or 1.0}
+    if stops := sorted(ends | _ends_of(model)):
+        chosen["eos_token_id"] = stops
     torch.manual_seed(sampling.seed)
     given = torch.tensor([prompt], device=model.device)
     with warnings.catch_warnings():
@@ -64,6 +79,12 @@ def make_tokens(
             streamer=_Streamer(put),
             **chosen,
         )
+
+
+def _ends_of(model: Any) -> set[int]:
+    """The tokens that end a text: one, several or none in a config."""
+    found = model.generation_config.eos_token_id
+    return set(found) if isinstance(found, list | tuple) else set() if found is None else {found}
 
 
 class _Streamer:

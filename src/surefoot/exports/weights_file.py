@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 
 from surefoot.errors import RunError
 from surefoot.exports.quantize import as_whole, fill, quantised_in, quantize
-from surefoot.records.units import first_of
 from surefoot.training.weight_set import SUFFIX, places_of, refuse_other_contents
 from surefoot.training.weights import QUANTIZATION
+from surefoot.units import first_of
 
 _PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 """How files of torch.save and pickle begin."""

@@ -8,15 +8,18 @@ none and raises nothing; then the conversation is rendered turn by turn, and wha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from surefoot.errors import DataError
+from surefoot.finetuning.empty_turns import Message, empty_turns, is_blank, span_of, unwritten, without_null
+from surefoot.finetuning.template_limits import TemplateLimit, limited_template
 
 ROLES = ("template", "system", "user", "assistant", "tool", "prompt", "completion")
 """Who speaks. What only the template writes, and a role that is not in this list, count as `template`."""
 ALL_ROLES = (*ROLES, "chosen", "rejected")
 """In preferences, the answers have roles of their own."""
-Message = dict[str, Any]
+_NAME = "the chat template"
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,10 @@ class Conversation:
 
     tokens: list[int]
     marks: list[int]
+    empty_turns: int = 0
+    """How many answers say nothing. They bear no loss."""
+    unwritten: tuple[str, ...] = ()
+    """What the line has and the chat template does not write, for example `tool_calls`."""
 
     @property
     def bearing(self) -> int:
@@ -42,7 +49,8 @@ def conversation(line: Any, tokenizer: Any) -> Conversation:
         if isinstance(line["prompt"], list):
             answer = line["completion"]
             return chat([*line["prompt"], *(answer if isinstance(answer, list) else [answer])], tokenizer)
-        return completion(str(line["prompt"]), str(line["completion"]), tokenizer)
+        prompt, answer = ("" if line[name] is None else str(line[name]) for name in ("prompt", "completion"))
+        return completion(prompt, answer, tokenizer)
     raise DataError(
         f"a line needs messages, or prompt and completion; this one has {', '.join(map(str, line)) or 'nothing'}"
     )
@@ -64,22 +72,52 @@ def completion(prompt: str, answer: str, tokenizer: Any) -> Conversation:
     end = tokenizer.eos_token_id
     if end is None:
         raise DataError("the tokenizer has no end-of-text token, so a model could not learn to stop; add an eos_token")
-    before = list(tokenizer(prompt)["input_ids"])
-    while before and before[-1] == end:
-        before.pop()
+    before = prompt_tokens(prompt, tokenizer)
     after = [*tokenizer(answer, add_special_tokens=False)["input_ids"], end]
+    bears = not is_blank(answer)
     return Conversation(
-        [*before, *after], [_mark("prompt", False)] * len(before) + [_mark("completion", True)] * len(after)
+        [*before, *after],
+        [_mark("prompt", False)] * len(before) + [_mark("completion", bears)] * len(after),
+        empty_turns=int(not bears),
     )
+
+
+def prompt_tokens(prompt: str, tokenizer: Any) -> list[int]:
+    """A prompt as the tokenizer begins texts, without the end that some tokenizers add."""
+    tokens = list(tokenizer(prompt)["input_ids"])
+    while tokens and tokens[-1] == tokenizer.eos_token_id:
+        tokens.pop()
+    return tokens
 
 
 # ---------------------------------------------------------------------------------------- messages
 
 
+def has_template(tokenizer: Any) -> bool:
+    return bool(_template(tokenizer))
+
+
+def rendered_prompt(text: str, tokenizer: Any) -> str:
+    """What stands before the answer to one message of a user."""
+    return _rendered([{"role": "user", "content": text}], tokenizer, prompt=True)
+
+
+def end_of_turn(tokenizer: Any) -> int | None:
+    """The special token that the template writes after an answer; None if it writes none."""
+    answer = "Yes."
+    asked: Message = {"role": "user", "content": "Is it?"}
+    whole = _rendered([asked, {"role": "assistant", "content": answer}], tokenizer)
+    after = whole.rpartition(answer)[2].strip()
+    tokens = tokenizer(after, add_special_tokens=False)["input_ids"]
+    return tokens[0] if tokens and tokens[0] in tokenizer.added_tokens_decoder else None
+
+
 def chat(messages: Any, tokenizer: Any, *, tools: Any = None, silent: int = 0) -> Conversation:
     """The tokens and marks of a list of messages. The first `silent` ones bear no loss, whoever speaks."""
     _refuse_unsound(messages, tokenizer)
-    whole = _rendered(messages, tokenizer, tools=tools)
+    render = partial(_rendered, tokenizer=tokenizer, tools=tools)
+    messages = without_null(messages, render)
+    whole = render(messages)
     spans = _turns(messages, tokenizer, whole, tools)
     encoded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
     tokens, places = list(encoded["input_ids"]), [first for first, _ in encoded["offset_mapping"]]
@@ -90,8 +128,17 @@ def chat(messages: Any, tokenizer: Any, *, tools: Any = None, silent: int = 0) -
         answers = _answers(messages, tokenizer, whole, tools)
         bears = [any(first <= place < end for first, end in answers) for place in places]
     begin = _end_of(messages[:silent], tokenizer, whole, tools) if silent else 0
-    heard = [bool(bear) and place >= begin for bear, place in zip(bears, places, strict=True)]
-    return Conversation(tokens, [_mark(role, bear) for role, bear in zip(roles, heard, strict=True)])
+    ignored = unwritten(messages, whole, render)
+    empty = [number for number in empty_turns(messages, ignored) if number >= silent]
+    mute = [(0, begin), *(span_of(number, messages, whole, render) for number in empty)]
+    heard = [
+        bool(bear) and not any(first <= place < end for first, end in mute)
+        for bear, place in zip(bears, places, strict=True)
+    ]
+    marks = [_mark(role, bear) for role, bear in zip(roles, heard, strict=True)]
+    if tools and _rendered(messages, tokenizer) == whole:
+        ignored = (*ignored, "tools")
+    return Conversation(tokens, marks, len(empty), ignored)
 
 
 def _end_of(messages: list[Message], tokenizer: Any, whole: str, tools: Any) -> int:
@@ -127,16 +174,21 @@ def _template(tokenizer: Any) -> str:
 
 def _rendered(messages: list[Message], tokenizer: Any, *, prompt: bool = False, tools: Any = None) -> str:
     try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt, tools=tools))
+        with limited_template(_NAME):
+            made = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt, tools=tools)
+        return str(made)
+    except TemplateLimit:
+        raise
     except Exception as error:  # templates raise errors of their own
         raise DataError(f"the chat template refuses the messages: {error}") from error
 
 
 def _by_generation(messages: list[Message], tokenizer: Any, tokens: list[int], tools: Any) -> list[int]:
     """The mask that transformers makes from `{% generation %}`."""
-    made = tokenizer.apply_chat_template(
-        messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True, tools=tools
-    )
+    with limited_template(_NAME):
+        made = tokenizer.apply_chat_template(
+            messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True, tools=tools
+        )
     if list(made["input_ids"]) != tokens:
         raise DataError(
             "the tokenizer gives other tokens for the conversation than for its text; report this tokenizer"
@@ -153,6 +205,8 @@ def _turns(messages: list[Message], tokenizer: Any, whole: str, tools: Any) -> l
         else:
             try:
                 text = _rendered(messages[:count], tokenizer, tools=tools)
+            except TemplateLimit:
+                raise
             except DataError:
                 continue  # a template may refuse a conversation that ends here
         if whole.startswith(text):

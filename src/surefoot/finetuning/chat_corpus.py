@@ -24,17 +24,19 @@ from xxhash import xxh3_64_intdigest, xxh3_128_hexdigest
 from surefoot.data.formats import open_corpus
 from surefoot.data.shards import Corpus, ShardWriter, smallest_dtype, write_manifest
 from surefoot.data.tokenize_task import tokenizer_file
-from surefoot.data.tokenizer import BYTES, need
+from surefoot.data.tokenizer import BYTES, library_tokenizer
 from surefoot.errors import DataError
 from surefoot.finetuning.chat import ALL_ROLES, ROLES, Conversation, conversation, role_of
 from surefoot.finetuning.local_tokenizer import read_tokenizer
-from surefoot.finetuning.preference import is_preference, preference
-from surefoot.records.chat import ChatReport, Preview, PreviewRun
-from surefoot.records.codec import parse, read_record, to_json
-from surefoot.records.files import write_whole
+from surefoot.finetuning.preference import ANSWERS, is_preference, preference
+from surefoot.plain_files import write_whole
+from surefoot.records.chat import ChatReport, Lines, Preview, PreviewRun
+from surefoot.records.codec import json_lines, read_record, to_json
 from surefoot.records.manifest import HELD_OUT, TRAIN, Manifest
 
 MARKS, TOKENIZER, REPORT = "marks", "tokenizer", "chat.json"
+FIRST = 5
+"""How many lines a report names."""
 TooLong = Literal["drop", "cut"]
 Group = tuple[Conversation, ...]
 """What one line gives: a conversation, or the two of a preference."""
@@ -45,8 +47,8 @@ def write_chat_corpus(
 ) -> ChatReport:
     """Turns files of conversations, or of preferences, into a corpus. A conversation has at most `context` tokens.
 
-    Longer ones are dropped, or cut at the end. One without a token that bears loss is dropped. Of a preference, both
-    are dropped together, also if they are the same.
+    Longer ones are dropped, or cut at the end. One without a token that bears loss is dropped. The two answers of a
+    preference are dropped together, also if they are equal.
     """
     paths = [Path(each) for each in files]
     if missing := [str(each) for each in paths if not each.is_file()]:
@@ -57,10 +59,11 @@ def write_chat_corpus(
     shutil.rmtree(draft, ignore_errors=True)
     writer = _Writer(draft, smallest_dtype(len(tokenizer)), held_out)
     counts: Counter[str] = Counter()
-    longest = 0
+    noticed, longest = _Noticed(), 0
     try:
-        for each in _lines(paths, tokenizer):
+        for place, each in _lines(paths, tokenizer):
             counts["read"] += 1
+            noticed.add(place, each)
             fitted = _fitted(each, context, too_long, counts)
             if fitted is not None:
                 longest = max(longest, *(len(one.tokens) for one in fitted))
@@ -70,9 +73,7 @@ def write_chat_corpus(
         raise
     if not writer.kept:
         shutil.rmtree(draft, ignore_errors=True)
-        raise DataError(
-            f"no conversation is left of {counts['read']:,}: {dict(counts)}; is --context {context:,} too small?"
-        )
+        raise _none_left(counts, noticed, context)
     tokenizer.save_pretrained(str(draft / TOKENIZER))
     report = ChatReport(
         corpus=str(to),
@@ -88,16 +89,31 @@ def write_chat_corpus(
         tokens_by_role=dict(writer.by_role),
         pairs=writer.pairs,
         alike=counts["alike"],
+        empty_turns=noticed.lines.pop("", None),
+        unwritten=noticed.lines,
     )
     writer.close(len(tokenizer), _digest(draft / TOKENIZER))
-    write_whole(draft / REPORT, to_json(report) + "\n")
-    os.replace(draft, to)
+    write_whole(draft / REPORT, to_json(report) + "\n", shared=True)
+    os.replace(draft, to)  # a rename: a folder of this name is complete, however the process ends
     return report
+
+
+def _none_left(counts: Counter[str], noticed: _Noticed, context: int) -> DataError:
+    what = f"no conversation is left of {counts['read']:,}: {dict(counts)}"
+    if empty := noticed.lines.get(""):
+        ignored = f"; the chat template does not write {', '.join(n for n in noticed.lines if n)}"
+        what += f"; {empty.count:,} with an empty answer, first {empty.first[0]}{ignored * (len(noticed.lines) > 1)}"
+    return DataError(f"{what}; is --context {context:,} too small?" if counts["too long"] else what)
 
 
 def is_chat(corpus: str | Path) -> bool:
     """Whether a corpus holds conversations or preferences."""
     return (marks_of(corpus) / "manifest.json").is_file()
+
+
+def has_messages(corpus: str | Path) -> bool:
+    """Whether a corpus of conversations was written by the chat template: not of prompts and answers as texts alone."""
+    return not set(read_report(corpus).tokens_by_role) <= {"prompt", "completion", *ANSWERS}
 
 
 def holds_pairs(corpus: str | Path) -> bool:
@@ -124,7 +140,8 @@ def preview(corpus: str | Path, *, first: int = 0, count: int = 3) -> Preview:
     each = 2 if holds_pairs(corpus) else 1
     marks = open_corpus(marks_of(corpus)) if is_chat(corpus) else None
     text = _text_of(Path(corpus), opened.manifest.tokenizer)
-    wanted = islice(_documents(opened), each * first, each * (first + count))
+    last = opened.manifest.documents  # islice takes no number beyond those of the machine
+    wanted = islice(_documents(opened), min(each * first, last), min(each * (first + count), last))
     found = tuple(_runs(opened, marks, shard, begin, end, text) for shard, begin, end in wanted)
     if not found:
         what = "pairs" if each == 2 else "documents"
@@ -163,29 +180,25 @@ def _text_of(corpus: Path, tokenizer: str) -> Callable[[int], str]:
     file = tokenizer_file(corpus)
     if not file.is_file():
         return lambda token: f"{token} "
-    plain = need("tokenizers").Tokenizer.from_file(str(file))
+    plain = library_tokenizer(file)
     return lambda token: plain.decode([token], skip_special_tokens=False)
 
 
-def _lines(files: Sequence[Path], tokenizer: Any) -> Iterator[Group]:
-    """Every line of JSONL files: a conversation, or the two of a preference. All lines are of one kind."""
+def _lines(files: Sequence[Path], tokenizer: Any) -> Iterator[tuple[str, Group]]:
+    """The place of every line of JSONL files, and a conversation or the two of a preference. All are of one kind."""
     kinds = set[int]()
     for file in files:
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                try:
-                    read = parse(line)
-                    made = preference(read, tokenizer) if is_preference(read) else (conversation(read, tokenizer),)
-                except (DataError, ValueError, TypeError, KeyError) as error:
-                    raise DataError(f"{file}, line {number}: {error}") from error
-                kinds.add(len(made))
-                if len(kinds) > 1:
-                    raise DataError(
-                        f"{file}, line {number}: a corpus holds preferences or conversations, not both; make two"
-                    )
-                yield made
+        for number, line in json_lines(file, error=DataError):
+            try:
+                made = preference(line, tokenizer) if is_preference(line) else (conversation(line, tokenizer),)
+            except (DataError, ValueError, TypeError, KeyError) as error:
+                raise DataError(f"{file}, line {number}: {error}") from error
+            kinds.add(len(made))
+            if len(kinds) > 1:
+                raise DataError(
+                    f"{file}, line {number}: a corpus holds preferences or conversations, not both; make two"
+                )
+            yield f"{file}:{number}", made
 
 
 def _fitted(group: Group, context: int, too_long: TooLong, counts: Counter[str]) -> Group | None:
@@ -208,6 +221,19 @@ def _fitted(group: Group, context: int, too_long: TooLong, counts: Counter[str])
 def _digest(folder: Path) -> str:
     content = b"".join(each.name.encode() + each.read_bytes() for each in sorted(folder.iterdir()))
     return f"chat {xxh3_128_hexdigest(content)}"
+
+
+class _Noticed:
+    """The lines of which something is not learned, by the name of that; those with an empty answer by no name."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, Lines] = {}
+
+    def add(self, place: str, group: Group) -> None:
+        names = {name for each in group for name in (*each.unwritten, *([""] if each.empty_turns else []))}
+        for name in sorted(names):
+            known = self.lines.get(name, Lines(0, ()))
+            self.lines[name] = Lines(known.count + 1, (*known.first, place)[:FIRST])
 
 
 class _Writer:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from surefoot.errors import RecipeError
+from surefoot.errors import RecipeError, installing
 from surefoot.recipe.recipe import Precision
 from surefoot.records.codec import parse, read_plain_file
 
@@ -18,7 +18,7 @@ def read_config(folder: str, *, recipe: str, knob: str) -> Any:
     try:
         from transformers import AutoConfig
     except ImportError as error:
-        raise RecipeError(f"the recipe {recipe} needs transformers: pip install 'surefoot[hf]'") from error
+        raise RecipeError(f"the recipe {recipe} needs transformers: {installing('hf', 'transformers')}") from error
     if not (Path(folder) / "config.json").is_file():
         raise RecipeError(f"no config.json in {folder}; set {knob} to the folder that holds it")
     try:

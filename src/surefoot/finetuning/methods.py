@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,9 +25,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from surefoot.errors import RecipeError
+from surefoot.errors import RecipeError, installing
+from surefoot.finetuning.quiet import quiet
 from surefoot.finetuning.tasks import Task
-from surefoot.quiet import quiet
 from surefoot.recipe.recipe import Precision
 
 Method = Literal["qlora", "frozen", "bitfit", "lora", "dora", "full"]
@@ -60,17 +60,15 @@ class Adapt:
 
     def __post_init__(self) -> None:
         """Loads the libraries now: in a fake world they would make fake tensors."""
-        needed = {"lora": "peft", "dora": "peft", "qlora": "bitsandbytes"}.get(self.method)
+        needed = {"lora": ["peft"], "dora": ["peft"], "qlora": ["peft", "bitsandbytes"]}.get(self.method)
         if needed is None:
             return
         try:
-            importlib.import_module("peft")
-            importlib.import_module(needed)
+            for each in needed:
+                importlib.import_module(each)
         except ImportError as error:
-            raise RecipeError(
-                f"method={self.method} needs peft{' and bitsandbytes' if self.method == 'qlora' else ''}: "
-                "pip install 'surefoot[finetune]'"
-            ) from error
+            what = f"method={self.method} needs {' and '.join(needed)}"
+            raise RecipeError(f"{what}: {installing('finetune', *needed)}") from error
         if importlib.util.find_spec("torchao") is not None:  # peft asks it about each layer
             with quiet():
                 importlib.import_module("torchao")
@@ -98,7 +96,7 @@ class Adapt:
         import peft
 
         if self.method == "qlora":
-            self._quantise(model)
+            model.is_loaded_in_4bit = True  # type: ignore[assignment]  # peft takes its layer for 4 bits if this is set
         heads = head_modules(model) if self.task == "classification" else []
         targets = self.targets if self.targets == ALL_LINEAR else [each.strip() for each in self.targets.split(",")]
         takes_text = getattr(model, "main_input_name", "") == "input_ids"
@@ -123,19 +121,26 @@ class Adapt:
                 f"the linear layers of {type(model).__name__} are {', '.join(linear)}"
             ) from error
 
-    def _quantise(self, model: nn.Module) -> None:
-        from surefoot.finetuning.four_bit import quantise
+    def built(self, build: Callable[[], nn.Module]) -> nn.Module:
+        """The model that `build` makes, for `qlora` with its linear layers in 4 bits."""
+        if self.method != "qlora":
+            return build()
+        from surefoot.finetuning.four_bit import built_in_four_bits
 
-        kept = set(getattr(model, "_keep_in_fp32_modules", None) or ())  # transformers names what must not be rounded
-        linear = [name for name in linear_layers(model) if type(model.get_submodule(name)) is nn.Linear]
-        names = [name for name in linear if not kept & set(name.split("."))]
-        if not names:
-            raise RecipeError(
-                f"method=qlora puts torch.nn.Linear layers into 4 bits, and the body of {type(model).__name__} has "
-                "none; use method=lora"
-            )
-        quantise(model, names, _COMPUTE.get(self.precision, torch.float32))
-        model.is_loaded_in_4bit = True  # type: ignore[assignment]  # peft takes its layer for 4 bits if this is set
+        return built_in_four_bits(build, four_bit_names, _COMPUTE.get(self.precision, torch.float32))
+
+
+def four_bit_names(model: nn.Module) -> list[str]:
+    """The names of the layers that `qlora` puts into 4 bits."""
+    kept = set(getattr(model, "_keep_in_fp32_modules", None) or ())  # transformers names what must not be rounded
+    linear = [name for name in linear_layers(model) if type(model.get_submodule(name)) is nn.Linear]
+    names = [name for name in linear if not kept & set(name.split("."))]
+    if not names:
+        raise RecipeError(
+            f"method=qlora puts torch.nn.Linear layers into 4 bits, and the body of {type(model).__name__} has "
+            "none; use method=lora"
+        )
+    return names
 
 
 def body_of(model: nn.Module) -> nn.Module:

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import torch
 from torch.distributed.tensor import DTensor
 
-from surefoot.errors import RecipeError
-from surefoot.world.world import unseen
+from surefoot.errors import RecipeError, installing
+from surefoot.torch_inside.modes import unseen
 
 OptimizerName = Literal["adamw", "adamw8bit"]
 
@@ -27,7 +27,7 @@ def optimizer_of(name: OptimizerName, rate: float) -> Callable[[Any], torch.opti
     try:
         importlib.import_module("bitsandbytes")
     except ImportError as error:
-        raise RecipeError(f"optimizer={name} needs bitsandbytes: pip install 'surefoot[finetune]'") from error
+        raise RecipeError(f"optimizer={name} needs bitsandbytes: {installing('finetune', 'bitsandbytes')}") from error
     return functools.partial(_eight_bit, rate=rate)
 
 

@@ -14,8 +14,8 @@ from xxhash import xxh3_128_hexdigest
 
 from surefoot.data.formats import open_corpus
 from surefoot.errors import DataError, RecipeError
+from surefoot.plain_files import refusals_of, write_whole
 from surefoot.records.codec import read_record, to_json
-from surefoot.records.files import refusals_of, write_whole
 from surefoot.records.reference import Reference
 
 RECORD, TENSORS = "reference.json", "reference.safetensors"
@@ -28,8 +28,8 @@ def write_reference(corpus: Path, record: Reference, rows: dict[str, torch.Tenso
     content = save(rows)
     done = Reference(**{**vars(record), "digest": xxh3_128_hexdigest(content)})
     (corpus / RECORD).unlink(missing_ok=True)
-    write_whole(corpus / TENSORS, content)
-    write_whole(corpus / RECORD, to_json(done) + "\n")
+    write_whole(corpus / TENSORS, content, shared=True)
+    write_whole(corpus / RECORD, to_json(done) + "\n", shared=True)
     return done
 
 

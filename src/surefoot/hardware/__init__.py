@@ -1,6 +1,6 @@
 """Devices as data: every number has its source; unknown numbers stay unknown."""
 
-from surefoot.hardware.cluster import Cluster, cluster, counted
+from surefoot.hardware.cluster import Cluster, cluster, counted, names_said
 from surefoot.hardware.datasheet import Datasheet, Price, datasheet, known_devices
 from surefoot.hardware.network import Network, known_networks, network
 
@@ -14,5 +14,6 @@ __all__ = [
     "datasheet",
     "known_devices",
     "known_networks",
+    "names_said",
     "network",
 ]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from surefoot.hardware.datasheet import Datasheet, datasheet
+from surefoot.hardware.aliases import Instance, instance, said_of
+from surefoot.hardware.datasheet import Datasheet, datasheet, known_devices
 from surefoot.hardware.network import Network, network
 
 DEVICES_PER_NODE = 8
+ANY_COUNT = "Nx"
+"""Stands in place of a count of devices: search for the fewest that fit."""
 _NETWORKS = {"9.0": "dgx-h100", "10.0": "aws-p6-b200", "10.3": "dgx-b300"}
 """The network to assume if none is given, by compute capability."""
 
@@ -40,15 +43,30 @@ class Cluster:
 
 
 def counted(name: str) -> tuple[int, str]:
-    """Splits `8xh100-sxm` into 8 and `h100-sxm`. A name alone counts one."""
+    """Splits `8xh100-sxm` into 8 and `h100-sxm`. A name alone counts one, and a cloud's machine all of its devices."""
+    count, single = _split(name)
+    machine = instance(single)
+    return (count, single) if machine is None else (count * machine.count, machine.device)
+
+
+def names_said(name: str) -> str:
+    """One line on what a name is taken for, if it is a cloud's machine or may mean several devices; else empty."""
+    return said_of(_split(name.removeprefix(ANY_COUNT))[1], known_devices())
+
+
+def _split(name: str) -> tuple[int, str]:
     found = re.fullmatch(r"([1-9]\d{0,8})x(.+)", name)
     return (int(found[1]), found[2]) if found else (1, name)
+
+
+def _machine(name: str) -> Instance | None:
+    return instance(_split(name)[1])
 
 
 def cluster(
     name: str,
     *,
-    per_node: int = DEVICES_PER_NODE,
+    per_node: int | None = None,
     between_nodes: str | None = None,
     dollars_per_hour: float | None = None,
 ) -> Cluster:
@@ -56,12 +74,13 @@ def cluster(
     count, single = counted(name)
     sheet = datasheet(single)
     assumed = _NETWORKS.get(sheet.compute_capability)
-    chosen = between_nodes or assumed
+    machine = _machine(name)
+    chosen = between_nodes or (machine.network if machine is not None else None) or assumed
     return Cluster(
         sheet,
         count,
-        per_node,
+        per_node or (machine.count if machine is not None else DEVICES_PER_NODE),
         None if chosen is None else network(chosen),
-        between_nodes is None and assumed is not None,
+        between_nodes is None and chosen == assumed and assumed is not None,
         sheet.dollars_per_hour if dollars_per_hour is None else dollars_per_hour,
     )

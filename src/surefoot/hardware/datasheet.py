@@ -7,7 +7,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from surefoot.errors import UnknownDevice
+from surefoot.errors import UnknownDevice, did_you_mean
+from surefoot.hardware.aliases import devices_meant, known_instances
+from surefoot.hardware.names import DRIVER_NAMES
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Datasheet:
     notes: tuple[str, ...] = ()
     usable_bytes: int = 0
     compute_capability: str = ""
+    architecture: str = ""
+    """Of an AMD GPU, as ROCm names it: `gfx942`."""
     reached_flops: dict[str, float] | None = None
     memory_bandwidth: float = 0
     link: str = ""
@@ -58,11 +62,20 @@ class Datasheet:
 
 
 def datasheet(name: str) -> Datasheet:
-    """The datasheet of a device, for example `h100-sxm`."""
+    """The datasheet of a device, for example `h100-sxm`, or by a name that people use: `h100`, `4090`."""
     sheets = _sheets()
-    if name not in sheets:
-        raise UnknownDevice(f"no datasheet for {name!r}; known: {', '.join(sorted(sheets))}")
-    return sheets[name]
+    if not (meant := devices_meant(name, sheets)):
+        near = did_you_mean(name, [*sorted(sheets), *known_instances()])
+        raise UnknownDevice(
+            f"no datasheet for {name!r}; {near}`surefoot hardware list` shows all {len(sheets)} devices"
+        )
+    return sheets[meant[0]]
+
+
+def datasheet_of(driver_name: str) -> Datasheet | None:
+    """The datasheet for a driver's device name; None if the device is not known for certain."""
+    name = DRIVER_NAMES.get(driver_name)
+    return datasheet(name) if name in known_devices() else None
 
 
 def known_devices() -> tuple[str, ...]:

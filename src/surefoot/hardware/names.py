@@ -1,7 +1,5 @@
 """Maps the device names that drivers report to datasheets."""
 
-from surefoot.hardware.datasheet import Datasheet, datasheet, known_devices
-
 DRIVER_NAMES = {
     "NVIDIA A10": "a10",
     "NVIDIA A10G": "a10g",
@@ -17,6 +15,11 @@ DRIVER_NAMES = {
     "NVIDIA L4": "l4",
     "NVIDIA L40S": "l40s",
     "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA GeForce RTX 4060": "rtx-4060",
+    "NVIDIA GeForce RTX 4080": "rtx-4080",
+    "NVIDIA GeForce RTX 5070": "rtx-5070",
+    "NVIDIA GeForce RTX 5080": "rtx-5080",
+    "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada",
     "NVIDIA GeForce RTX 4090": "rtx-4090",
     "NVIDIA GeForce RTX 5090": "rtx-5090",
     "NVIDIA RTX A6000": "rtx-a6000",
@@ -26,9 +29,3 @@ DRIVER_NAMES = {
     "Tesla V100-SXM2-16GB": "v100-sxm-16gb",
     "Tesla V100-SXM2-32GB": "v100-sxm-32gb",
 }
-
-
-def datasheet_of(driver_name: str) -> Datasheet | None:
-    """The datasheet for a driver's device name; None if the device is not known for certain."""
-    name = DRIVER_NAMES.get(driver_name)
-    return datasheet(name) if name in known_devices() else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from surefoot.errors import UnknownDevice
+from surefoot.errors import UnknownDevice, known_names
 
 SOURCE = "stas00/ml-engineering network/README.md@744d01e1"
 
@@ -29,7 +29,7 @@ def network(name: str) -> Network:
         return Network(name, float(name), "as given", "")
     except ValueError:
         raise UnknownDevice(
-            f"no network {name!r}; known: {', '.join(known)}; or give the bytes/s of one node, for example 400e9"
+            f"no network {name!r}; {known_names(name, known)}; or give the bytes/s of one node, for example 400e9"
         ) from None
 
 

@@ -12,6 +12,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surefoot.plain_files import open_to_append
+from surefoot.recipe.credentials import without_credentials
 from surefoot.records.plan import Plan, write_plan
 from surefoot.records.watched import Watched
 from surefoot.reports.console import PlainConsole
@@ -79,14 +81,14 @@ class Booking:
         """Appends values that the training logs itself. They are kept, not judged."""
         if self._writes:
             row = json.dumps({"step": step, **{name: _plain(value) for name, value in values.items()}})
-            with open(self.folder / LOGGED, "a", encoding="utf-8") as file:
+            with open_to_append(self.folder / LOGGED) as file:
                 file.write(row + "\n")
 
     @property
     def _writes(self) -> bool:
         """Whether this process writes the run directory: rank 0, during a training."""
         kept = None if self._watching is None else self._watching.kept
-        return kept is not None and kept.scribe.writes
+        return kept is not None and kept.writer.writes
 
     def _left(self) -> None:
         """The process ends before the training: by an error that nobody caught, or without the call that ends it."""
@@ -109,7 +111,8 @@ def _script() -> str:
 
 
 def _plain(value: Any) -> str | int | float | bool | None:
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+    """The value as a record keeps it. The credentials in a URL are left out."""
+    return value if value is None or isinstance(value, int | float | bool) else without_credentials(str(value))
 
 
 def _print(watched: Watched, folder: Path) -> None:

@@ -27,7 +27,7 @@ import torch
 from torch.utils import cpp_extension
 
 from surefoot.errors import WorldError
-from surefoot.records.plain_files import only_our_folder, only_ours
+from surefoot.plain_files import only_our_folder, only_ours
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from surefoot.events.budget import Budget
 from surefoot.events.failsafe import Failsafe
 from surefoot.events.forked import only_here
 from surefoot.events.listener import Listener
 from surefoot.events.phases import Phases
+from surefoot.events.watch_budget import Budget
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.journal import Journal
 from surefoot.meters.memory import MemoryMeter
@@ -22,7 +23,11 @@ from surefoot.meters.traffic import TrafficMeter
 from surefoot.meters.work import WorkMeter
 from surefoot.records.tally import Tally
 from surefoot.records.usage import Usage
+from surefoot.torch_inside.modes import modes_are_on
 from surefoot.world.kernels import AnyKernels, Kernels
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Books(Listener):
@@ -30,8 +35,8 @@ class Books(Listener):
 
     Without `model`, every module with parameters that is called from outside of a module counts as a model. With a
     journal, events are written there instead of being booked. With `work`, every operator is booked, for its time. With
-    a `failsafe`, an exception inside a meter ends the measuring but not the loop. With a `budget`, it ends early in a
-    loop whose steps take many operators.
+    a `failsafe`, an exception inside a meter ends the measuring but not the loop. With a `budget`, it begins with the
+    first forward, because making data can take thousands of operators, and it ends early in a loop whose steps do.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class Books(Listener):
         self.meters: list[Meter] = [self.memory, self.flops, self.traffic, self.tokens, *([self.work] if work else [])]
         self._operators = Operators(self.meters, shards_seen=self.phases.shards_seen, failsafe=self.failsafe)
         self._entered, self._looking = ExitStack(), ExitStack()
+        self._waits, self._thread = budget is not None, threading.get_ident()
         self._heard_by: dict[Listener, Listener] = {}
         """How each listener is called: through the failsafe."""
 
@@ -73,9 +79,14 @@ class Books(Listener):
         self._listen(*self.meters, self)
         self._entered.enter_context(self.phases)
         self._entered.enter_context(self.traffic.streams)
+        if not self._waits:
+            self._see_operators()
+        return self
+
+    def _see_operators(self) -> None:
+        self._waits = False
         self._looking.enter_context(linear_as_ever(self._operators))
         self._looking.enter_context(only_here(self._operators))
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._looking.close()
@@ -122,6 +133,10 @@ class Books(Listener):
         self.steps.append(self.close())
         if (self.most_steps is not None and len(self.steps) >= self.most_steps) or self._is_spent():
             self._stop()
+
+    def forward_begins(self, model: torch.nn.Module) -> None:
+        if self._waits and not modes_are_on() and threading.get_ident() == self._thread:
+            self._see_operators()  # a mode of the script's own would be left before this one
 
     def forward_ends(self, model: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if not self._operators.paused and self._is_spent():

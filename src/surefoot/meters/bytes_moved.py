@@ -14,6 +14,7 @@ from surefoot.events.listener import Segment
 from surefoot.events.phases import Phases
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account
+from surefoot.torch_inside.operators import private, schema_of
 from surefoot.trees import tensors_in
 
 aten = torch.ops.aten
@@ -25,8 +26,8 @@ _NOTHING = {
     aten.new_empty_strided,
     aten.lift_fresh,
     aten.detach,
-    aten._unsafe_view,
-    aten._local_scalar_dense,
+    private("_unsafe_view"),
+    private("_local_scalar_dense"),
 }
 _OVERWRITTEN = {aten.copy_, aten.zero_, aten.fill_, aten.normal_, aten.uniform_}
 """Operators that write their first operand without reading it."""
@@ -62,7 +63,7 @@ def moves_nothing(func: Any) -> bool:
 
 def written_by(func: Any, args: Any, out: Any) -> list[torch.Tensor]:
     """The tensors that a call writes. For an in-place list operator such as `_foreach_mul_`, the first operands."""
-    return list(tensors_in(out if func._schema.returns else args[0]))
+    return list(tensors_in(out if schema_of(func).returns else args[0]))
 
 
 def moved_bytes(func: Any, operands: list[torch.Tensor], results: list[torch.Tensor]) -> int:

@@ -5,7 +5,7 @@ counts the full square, even with a causal mask. Recomputation is booked under `
 scores that fused attention computes again in its backward: the total of `flops` is what the hardware does; without
 `recompute` it is what the model needs.
 
-The formulas are surefoot's own: torch 2.13's `FlopCounterMode` counts 0 for attention and LSTM on the CPU.
+The formulas are surefoot's own: `FlopCounterMode` counts 0 for LSTM on the CPU, and before torch 2.15 for attention.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from surefoot.events.phases import Phases
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account
+from surefoot.torch_inside.operators import private
 
 aten = torch.ops.aten
 
@@ -157,21 +158,21 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.bmm: _product,
     aten.addmm: _added_product,
     aten.baddbmm: _added_product,
-    aten._scaled_mm: _product,
-    aten._grouped_mm: _grouped_product,
+    private("_scaled_mm"): _product,
+    private("_grouped_mm"): _grouped_product,
     aten.convolution: _convolution,
     aten.convolution_backward: _convolution_backward,
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
-    aten._scaled_dot_product_flash_attention: _attention,
-    aten._scaled_dot_product_flash_attention_backward: _attention_backward,
-    aten._scaled_dot_product_efficient_attention: _attention,
-    aten._scaled_dot_product_efficient_attention_backward: _attention_backward,
-    aten._scaled_dot_product_cudnn_attention: _attention,
-    aten._scaled_dot_product_cudnn_attention_backward: _attention_backward,
+    private("_scaled_dot_product_flash_attention_for_cpu"): _attention,
+    private("_scaled_dot_product_flash_attention_for_cpu_backward"): _attention_backward,
+    private("_scaled_dot_product_flash_attention"): _attention,
+    private("_scaled_dot_product_flash_attention_backward"): _attention_backward,
+    private("_scaled_dot_product_efficient_attention"): _attention,
+    private("_scaled_dot_product_efficient_attention_backward"): _attention_backward,
+    private("_scaled_dot_product_cudnn_attention"): _attention,
+    private("_scaled_dot_product_cudnn_attention_backward"): _attention_backward,
     aten.mkldnn_rnn_layer: _recurrent_layer,
     aten.mkldnn_rnn_layer_backward: _recurrent_layer_backward,
-    aten._cudnn_rnn: _recurrent_stack,
+    private("_cudnn_rnn"): _recurrent_stack,
 }
 OTHERS: dict[str, Callable[..., int]] = {"bitsandbytes.gemm_4bit": _product}
 """Operators of libraries that need not be installed."""

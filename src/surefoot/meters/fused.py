@@ -31,7 +31,8 @@ import torch
 from surefoot.events.listener import Segment
 from surefoot.meters.bytes_moved import PICKS, read_by, real_bytes, written_by
 from surefoot.meters.flops import FORMULAS
-from surefoot.records.work import Work
+from surefoot.records.usage import Work
+from surefoot.torch_inside.operators import private
 from surefoot.trees import tensors_in
 
 aten = torch.ops.aten
@@ -43,20 +44,25 @@ ALONE = {
     aten.embedding_dense_backward, aten.index_put, aten.index_put_, aten.scatter, aten.scatter_add, aten.scatter_,
     aten.scatter_add_, aten.sort, aten.topk, aten.nonzero, aten.cumsum, aten.max_pool2d_with_indices,
     aten.max_pool2d_with_indices_backward, aten.avg_pool2d, aten.avg_pool2d_backward, aten.upsample_nearest2d,
-    aten.upsample_bilinear2d, aten._ctc_loss,
+    aten.upsample_bilinear2d, private("_ctc_loss"),
 }  # fmt: skip
 """Operators that become separate kernels, besides those that have FLOPs."""
 
 SMALL = 0.25
 """A result smaller than this share of what its region reads is kept for backward, not made again."""
 
-_LAST = {aten._softmax: 1, aten._log_softmax: 1, aten._softmax_backward_data: 2, aten._log_softmax_backward_data: 2}
+_LAST = {
+    private("_softmax"): 1,
+    private("_log_softmax"): 1,
+    private("_softmax_backward_data"): 2,
+    private("_log_softmax_backward_data"): 2,
+}
 """Reductions along a dimension: the position of the argument that names it."""
-_SHAPED = {aten.native_layer_norm: 1, aten._fused_rms_norm: 1}
-_SHAPED_BACKWARD = {aten.native_layer_norm_backward: 2, aten._fused_rms_norm_backward: 2}
+_SHAPED = {aten.native_layer_norm: 1, private("_fused_rms_norm"): 1}
+_SHAPED_BACKWARD = {aten.native_layer_norm_backward: 2, private("_fused_rms_norm_backward"): 2}
 """Norms over the last dimensions: the position of the argument with their sizes."""
 _OF_CHANNELS = {
-    aten.native_batch_norm, aten.cudnn_batch_norm, aten._native_batch_norm_legit, aten.native_group_norm,
+    aten.native_batch_norm, aten.cudnn_batch_norm, private("_native_batch_norm_legit"), aten.native_group_norm,
     aten.native_batch_norm_backward, aten.cudnn_batch_norm_backward, aten.native_group_norm_backward,
 }  # fmt: skip
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
+from surefoot.costs.trace_time import MODULE, PHASE, STEP
 from surefoot.events.listener import Listener, Segment
 from surefoot.events.phases import Phases
-from surefoot.records.spans import MODULE, PHASE, STEP
 from surefoot.world import cuda
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from surefoot.events.autograd import aside
 from surefoot.events.listener import Listener
 from surefoot.events.phases import Phases
 from surefoot.meters.process_memory import held_bytes
 from surefoot.meters.tokens import TokensMeter
 from surefoot.records.log import LogRow
+from surefoot.torch_inside.modes import aside
+from surefoot.torch_inside.patches import patch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 CROWD = 50
 """How many rows are written together if reading a loss must wait for the device."""
@@ -40,20 +43,20 @@ class Rows(Listener):
         self._waiting: list[tuple[LogRow, list[torch.Tensor | None]]] = []
 
     def __enter__(self) -> Self:
-        self._plain_scale = plain = torch.amp.GradScaler.scale
+        def make(plain: Any) -> Any:
+            def followed(scaler: Any, outputs: Any) -> Any:
+                scaled = plain(scaler, outputs)
+                if isinstance(scaled, torch.Tensor):
+                    self._scaled = weakref.ref(scaled), _copy(outputs)
+                return scaled
 
-        @functools.wraps(plain)
-        def followed(scaler: Any, outputs: Any) -> Any:
-            scaled = plain(scaler, outputs)
-            if isinstance(scaled, torch.Tensor):
-                self._scaled = weakref.ref(scaled), _copy(outputs)
-            return scaled
+            return followed
 
-        torch.amp.GradScaler.scale = followed  # type: ignore[method-assign, assignment]
+        self._restore = patch(torch.amp.GradScaler, "scale", make)
         return self
 
     def __exit__(self, *_: object) -> None:
-        torch.amp.GradScaler.scale = self._plain_scale  # type: ignore[method-assign]
+        self._restore()
         self._write()
 
     def forward_begins(self, model: torch.nn.Module) -> None:

@@ -29,18 +29,18 @@ The data set is not part of the step: storages that existed before and are only 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
 
-from surefoot.events.autograd import gives_one_twice, running_node, scatters_gradients, sums_gradients
 from surefoot.events.listener import Segment
 from surefoot.events.phases import Phases
 from surefoot.meters.journal import Journal, Noted
 from surefoot.meters.memory_book import Booking, MemoryBook
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account
+from surefoot.torch_inside.autograd import gives_one_twice, running_node, scatters_gradients, sums_gradients
 from surefoot.trees import plain, tensors_in
 from surefoot.world.kernels import AnyKernels
 
@@ -51,7 +51,7 @@ class MemoryMeter(Meter):
     def __init__(self, phases: Phases, kernels: AnyKernels, journal: Journal | None = None) -> None:
         self.phases, self.kernels = phases, kernels
         self.book: Any = MemoryBook(phases.segment) if journal is None else journal
-        self.owners: dict[torch.Tensor, str] = {}
+        self.owners: MutableMapping[torch.Tensor, str] = {}
         """The module of every parameter."""
         self._bookings: dict[int, Booking | Noted] = {}
         self._purposes: dict[int, tuple[str, str, str]] = {}
@@ -59,6 +59,10 @@ class MemoryMeter(Meter):
         self._nodes: dict[int, int] = {}
         """Of every storage that a backward made: the number of the graph node that was running."""
         self._weak: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self.counts: Callable[[torch.Tensor], bool] = lambda _: True
+        """Whether a tensor is on the device whose memory is booked."""
+        self.modes_above = 0
+        """Dispatch modes that see an operator before the meters, and hand it on."""
         self._streams = {torch.cpu.current_stream(): 0}
         """Streams in the order of their first use; the first is that of the computation."""
 
@@ -106,7 +110,7 @@ class MemoryMeter(Meter):
         """
         if scatters_gradients(func):
             return self._is_of_node(args[0])
-        return sums_gradients(func, args) and (not self._is_of_node(args[0]) or gives_one_twice())
+        return sums_gradients(func, args, self.modes_above) and (not self._is_of_node(args[0]) or gives_one_twice())
 
     def _is_of_node(self, tensor: torch.Tensor) -> bool:
         """Whether the graph node that is running made a tensor."""
@@ -188,7 +192,7 @@ class MemoryMeter(Meter):
     def _book(self, tensor: torch.Tensor, account: str, operator: str) -> Booking | Noted | None:
         storage = tensor.untyped_storage()
         booking = self._bookings.get(id(storage))
-        if booking is not None or storage.nbytes() == 0:
+        if booking is not None or storage.nbytes() == 0 or not self.counts(tensor):
             return booking
         module, _ = self.phases.module(), self.phases.now()
         named = tensor_text(tensor)

@@ -15,7 +15,7 @@ from typing import Any
 
 from surefoot.costs.caching_allocator import Block, CachingAllocator
 from surefoot.meters.memory_book import Booking, Chapter
-from surefoot.records.files import write_whole
+from surefoot.plain_files import write_whole
 
 PROTOCOL = 4
 FIRST_ADDRESS = 0x7F00_0000_0000

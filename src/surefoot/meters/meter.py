@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from surefoot.events.autograd import innermost_mode
 from surefoot.events.failsafe import Failsafe
 from surefoot.events.listener import Listener
 from surefoot.records.tally import Account
+from surefoot.torch_inside.modes import TorchDispatchMode, innermost_mode
+from surefoot.torch_inside.patches import patched
 
 aten = torch.ops.aten
 ASKS_DEVICE = torch.ops.prim.device.default
@@ -92,24 +92,25 @@ def linear_as_ever(operators: Operators) -> Iterator[None]:
     Under a dispatch mode, torch adds the bias to a product of three or more dimensions out of place, because of
     tensor subclasses. That allocates one more result. Here the bias is added in place again.
     """
-    plain = torch.nn.functional.linear
 
-    def linear(*args: Any, **kwargs: Any) -> torch.Tensor:
-        operators.in_linear = True
-        try:
-            return plain(*args, **kwargs)
-        finally:
-            operators.in_linear = False
+    def make(plain: Any) -> Any:
+        def linear(*args: Any, **kwargs: Any) -> Any:
+            operators.in_linear = True
+            try:
+                return plain(*args, **kwargs)
+            finally:
+                operators.in_linear = False
 
-    torch.nn.functional.linear = linear
-    try:
+        return linear
+
+    with patched(torch.nn.functional, "linear", make):
         yield
-    finally:
-        torch.nn.functional.linear = plain
 
 
 def _adds_bias(func: Any, args: Any) -> bool:
-    return func is aten.add.Tensor and args[0].dim() > args[1].dim()  # under vmap the bias comes first
+    if func is not aten.add.Tensor or not isinstance(args[1], torch.Tensor):
+        return False  # a tensor subclass inside of `linear` may add a number
+    return args[0].dim() > args[1].dim()  # under vmap the bias comes first
 
 
 def _add_in_place(product: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

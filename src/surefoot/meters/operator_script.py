@@ -14,7 +14,7 @@ from surefoot.meters.bytes_moved import moved_bytes, written_by
 from surefoot.meters.flops import FORMULAS
 from surefoot.meters.meter import Meter
 from surefoot.meters.work import does_nothing, starred
-from surefoot.records.timed import Timed
+from surefoot.records.usage import Timed
 from surefoot.trees import map_tensors, tensors_in
 from surefoot.world.kernels import for_real, signature
 

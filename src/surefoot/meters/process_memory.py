@@ -6,11 +6,12 @@ import os
 
 import torch
 
+from surefoot.hardware.host import page_bytes
 from surefoot.world import cuda
 
 STATM = "/proc/self/statm"
 """Linux only: sizes in pages. The second one is the resident memory."""
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+PAGE_BYTES = page_bytes()
 
 
 def held_bytes(device: torch.device) -> int | None:

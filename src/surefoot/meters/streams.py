@@ -6,13 +6,17 @@ for the other. On a CPU the same code runs with streams that do nothing; here th
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
+
+from surefoot.torch_inside.patches import patch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Moment:
@@ -82,6 +86,4 @@ class Streams:
         event.moment = self._now(stream or torch.cpu.current_stream())
 
     def _patch(self, owner: type, name: str, method: Callable[..., Any]) -> None:
-        plain = getattr(owner, name)
-        setattr(owner, name, functools.wraps(plain)(lambda *args: method(*args)))
-        self._entered.callback(setattr, owner, name, plain)
+        self._entered.callback(patch(owner, name, lambda _: lambda *args: method(*args)))

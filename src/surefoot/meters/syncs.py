@@ -15,15 +15,17 @@ from surefoot.events.listener import Segment
 from surefoot.events.phases import Phases
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account
+from surefoot.torch_inside.operators import private
+from surefoot.world.device import accelerator
 
 aten = torch.ops.aten
-ASKING = {aten._local_scalar_dense, aten.item, aten.equal, aten.is_nonzero, aten.nonzero, aten.masked_select}
+ASKING = {private("_local_scalar_dense"), aten.item, aten.equal, aten.is_nonzero, aten.nonzero, aten.masked_select}
 """`.item()`, `float()`, `if tensor:`, `torch.equal`, and results whose size depends on values."""
 OWN = "surefoot"
 """The name for syncs of the trainer itself: whether the loss is finite."""
 
 
-_PACKING = torch.ops.aten._pack_padded_sequence
+_PACKING = private("_pack_padded_sequence")
 
 
 class SyncsMeter(Meter):
@@ -72,7 +74,7 @@ class SyncsMeter(Meter):
 
     def _on_the_device(self, tensor: torch.Tensor) -> bool:
         """Whether the host would wait for its value."""
-        device = torch.accelerator.current_accelerator()
+        device = accelerator()
         if device is None:
             return not self._in_loader and self._is_computed(tensor)
         return bool(tensor.device.type == device.type)

@@ -21,7 +21,8 @@ from surefoot.meters.fused import Place, Regions
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account
-from surefoot.records.work import Work
+from surefoot.records.usage import Work
+from surefoot.torch_inside.operators import private, schema_of
 from surefoot.trees import tensors_in
 
 aten = torch.ops.aten
@@ -34,7 +35,7 @@ FORMATS = {
     torch.float8_e5m2: "fp8",
 }
 
-BY_CUDNN = {aten.convolution, aten.convolution_backward, aten._cudnn_rnn}
+BY_CUDNN = {aten.convolution, aten.convolution_backward, private("_cudnn_rnn")}
 
 
 class WorkMeter(Meter):
@@ -91,7 +92,7 @@ class WorkMeter(Meter):
         """The work executed since the last call of `accounts`."""
         found: Counter[tuple[Any, ...]] = Counter()
         for (segment, again, *kind), calls in self._counted.items():
-            found["recompute" if again else segment.name, *kind] += calls
+            found[("recompute" if again else segment.name, *kind)] += calls
         return tuple(Work(*kind, calls=calls) for kind, calls in found.items())  # type: ignore[misc]
 
 
@@ -140,7 +141,7 @@ def _is_causal(func: Any, args: Any, kwargs: Any) -> bool:
 
 @functools.cache
 def _causal_place(func: Any) -> int | None:
-    names = [argument.name for argument in func._schema.arguments]
+    names = [argument.name for argument in schema_of(func).arguments]
     return names.index("is_causal") if "is_causal" in names else None
 
 

@@ -1,1 +1,1 @@
-"""Planning: a step traced on fake tensors, once per kind of block, and unrolled to the whole model."""
+"""Planning: what is known before a run, from a step on fake tensors, traced once per kind of block."""

@@ -17,8 +17,8 @@ from surefoot.costs import unroll
 from surefoot.costs.unroll import Irregular, unrolled
 from surefoot.meters.books import Books
 from surefoot.meters.journal import Entry, Journal, filled
+from surefoot.planning.fake_step import Tracing
 from surefoot.planning.short_models import FEW, Copies
-from surefoot.planning.trace import Tracing
 from surefoot.randomness import seed_all
 from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.returned import checked_loss

@@ -6,7 +6,7 @@ import torch
 
 from surefoot.data.batches import batches_of
 from surefoot.meters.books import Books
-from surefoot.planning.trace import take
+from surefoot.planning.fake_step import take
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Precision, Recipe
 from surefoot.step import Step

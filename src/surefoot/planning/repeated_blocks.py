@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from surefoot.torch_inside.modules import TABLES, buffers_of, children_of, hooks_of, parameters_of
+
 MOST_KINDS = 4
 
 
@@ -68,7 +70,7 @@ class Repeats:
     @contextmanager
     def shortened(self, times: int) -> Iterator[None]:
         """A context in which the model has only the first `times` blocks of each run."""
-        whole = [dict(run.container._modules) for run in self.runs]
+        whole = [dict(children_of(run.container)) for run in self.runs]
         for run in self.runs:
             dropped = range(run.first + times * run.kinds, run.first + run.times * run.kinds)
             kept = [child for position, child in enumerate(run.container.children()) if position not in dropped]
@@ -104,10 +106,10 @@ def _runs(module: nn.Module, name: str, owners: dict[int, int]) -> Iterator[Repe
 
 def _longest_run(container: nn.Module, name: str, owners: dict[int, int]) -> Repeat | None:
     """The longest run of a container. None if no block repeats, or children are not numbered or are tied to others."""
-    if [*container._modules] != [str(position) for position in range(len(container._modules))]:
+    if [*children_of(container)] != [str(position) for position in range(len(children_of(container)))]:
         return None
     blocks = list(container.children())
-    if len(blocks) != len(container._modules) or any(
+    if len(blocks) != len(children_of(container)) or any(
         owners[id(each)] > 1 for block in blocks for each in _parts(block)
     ):
         return None
@@ -157,9 +159,9 @@ def _features(block: nn.Module) -> list[tuple[Any, Any]]:
     found: list[tuple[Any, Any]] = []
     for name, module in block.named_modules():
         found.append(((name, "class"), type(module)))
-        for kind, tensors in (("parameter", module._parameters), ("buffer", module._buffers)):
+        for kind, tensors in (("parameter", parameters_of(module)), ("buffer", buffers_of(module))):
             found += (((name, kind, each), _plain(tensor)) for each, tensor in tensors.items())
-        own = (item for item in vars(module).items() if item[0] not in ("_parameters", "_buffers", "_modules"))
+        own = (item for item in vars(module).items() if item[0] not in TABLES)
         found += _leaves((name,), own)
     return found
 
@@ -181,8 +183,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str | torch.dtype | torch.device | type):
         return value
     if isinstance(value, torch.Tensor):
-        hooks = len(value._backward_hooks or ()) + len(value._post_accumulate_grad_hooks or ())
-        return tuple(value.shape), value.stride(), value.dtype, value.device, value.requires_grad, hooks
+        return tuple(value.shape), value.stride(), value.dtype, value.device, value.requires_grad, hooks_of(value)
     return _Object(value)
 
 
@@ -228,5 +229,5 @@ def _blocks(run: Repeat) -> list[nn.Module]:
 
 
 def _set_children(container: nn.Module, children: Mapping[str, nn.Module | None]) -> None:
-    container._modules.clear()
-    container._modules.update(children)
+    children_of(container).clear()
+    children_of(container).update(children)

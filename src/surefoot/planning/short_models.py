@@ -13,6 +13,7 @@ from surefoot.costs.unroll import Irregular
 from surefoot.meters.books import Books
 from surefoot.meters.journal import Entry, Journal, Noted, filled
 from surefoot.planning.repeated_blocks import Repeats
+from surefoot.torch_inside.modules import hooks_of
 from surefoot.trees import plain
 from surefoot.world.kernels import AnyKernels
 
@@ -49,7 +50,7 @@ class Copies:
     def short(self, times: int, *, work: bool = False) -> tuple[nn.Module, Books, Journal]:
         """A copy with `times` blocks of each run, with its own books and journal."""
         for parameter in self.model.parameters():
-            if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            if hooks_of(parameter):
                 raise Irregular("parameters have hooks, which their copies would lack")
         memo: dict[int, Any] = {}
         with self.repeats.shortened(times):

@@ -21,9 +21,19 @@ from surefoot.meters.books import Books
 from surefoot.meters.journal import Entry, post
 from surefoot.meters.memory_book import Booking
 from surefoot.planning.block_proof import part_entries, plan_entries, prove_forward, whole_step
+from surefoot.planning.fake_step import (
+    Trace,
+    Tracing,
+    know,
+    load_state,
+    of_built,
+    saved_state,
+    take,
+    whole_bytes,
+)
+from surefoot.planning.idle_parts import idle_parts
 from surefoot.planning.repeated_blocks import Repeats
 from surefoot.planning.short_models import FEW, Copies
-from surefoot.planning.trace import Trace, Tracing, know, load_state, of_built, saved_state, whole_bytes
 from surefoot.records.usage import Usage
 from surefoot.step import Step
 
@@ -87,8 +97,11 @@ def _short_run(tracing: Tracing, copies: Copies, times: int) -> ShortRun:
     with books:
         step = _shared(tracing, model, books)
         loaded = tracing.loaded(books)
-        step(next(loaded))
-        step(next(loaded))
+        with idle_parts(step) as idle:
+            take(step, books, next(loaded))
+            take(step, books, next(loaded))
+        if tracing.world.guesses and idle():
+            raise Irregular("a guess at a value left out parts of the model")
         books.close()
         tracing.evaluated(step, loaded, books.close)
         assumed = {note: count - before.get(note, 0) for note, count in tracing.world.assumptions.items()}

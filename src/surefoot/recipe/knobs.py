@@ -1,13 +1,13 @@
 """Knobs: reads `name=value` words by the type hints of the function that takes them."""
 
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import Any, Literal
 
-from surefoot.errors import RecipeError
+from surefoot.errors import RecipeError, did_you_mean
 
 _TRUTH = {
     "true": True,
@@ -58,12 +58,16 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 def convert(name: str, text: str, hint: Any) -> Any:
     """Reads `text` as the value of a knob of type `hint`."""
-    for kind in _kinds(hint):
+    value: Any = None
+    for kind in sorted(kinds_of(hint), key=lambda kind: kind is not type(None)):  # "none" could be any text
         try:
-            return _read(text, kind)
+            value = _read(text, kind)
         except (ValueError, KeyError, TypeError, OverflowError):
             continue
-    raise RecipeError(f"knob {name}={text!r} is not {describe(hint)}")
+        if not isinstance(value, float) or math.isfinite(value):
+            return value
+    what = f"{value}; write a finite number" if isinstance(value, float) else f"not {describe(hint)}"
+    raise RecipeError(f"knob {name}={text!r} is {what}")
 
 
 def unknown_knob(target: str, name: str, known: Iterable[str]) -> RecipeError:
@@ -74,26 +78,22 @@ def unknown_knob(target: str, name: str, known: Iterable[str]) -> RecipeError:
     )
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'layers'? `, or nothing if no name is similar."""
-    near = get_close_matches(name, list(known), n=3)
-    return f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-
-
 def describe(hint: Any) -> str:
     """The kind of values that a hint allows, in words."""
     if typing.get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(str, typing.get_args(hint)))
-    kinds = _kinds(hint)
+        several = "one of " if len(typing.get_args(hint)) > 1 else ""
+        return several + ", ".join(map(str, typing.get_args(hint)))
+    kinds = kinds_of(hint)
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
     if len(kinds) == 1:
         return names.get(hint, getattr(hint, "__name__", str(hint)))
     return " or ".join(describe(kind) for kind in kinds)
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
+def kinds_of(hint: Any) -> tuple[Any, ...]:
+    """The members of a union, or the one type."""
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        return tuple(kind for part in typing.get_args(hint) for kind in _kinds(part))
+        return tuple(kind for part in typing.get_args(hint) for kind in kinds_of(part))
     return (hint,)
 
 

@@ -7,59 +7,23 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from surefoot.errors import RecipeError
+from surefoot.errors import RecipeError, did_you_mean
 from surefoot.recipe.builtin import RECIPES, builtin_recipes
+from surefoot.recipe.kind import kind_of, split_target
 from surefoot.recipe.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
 from surefoot.recipe.ranges import check_knobs
-from surefoot.recipe.recipe import Compile, CompileMode, Decay, Knob, Nonfinite, Precision, Recipe, ReduceIn
-from surefoot.torch_version import require_torch
+from surefoot.recipe.recipe import SETTINGS as DECLARED
+from surefoot.recipe.recipe import Knob, Recipe
+from surefoot.source.owners import name_as_users, package_of
+from surefoot.torch_inside.version import require_torch
 
-SETTINGS = {
-    "micro_batch_size": int,
-    "global_batch_tokens": int | None,
-    "max_steps": int | None,
-    "max_tokens": int | None,
-    "precision": Precision,
-    "float32": str | None,
-    "max_grad_norm": float | None,
-    "workers": int | Literal["auto"],
-    "pin_memory": bool,
-    "evaluate_every": int | None,
-    "evaluation_batches": int | None,
-    "metrics_every": int | None,
-    "layers_every": int | None,
-    "best": str | None,
-    "patience": int | None,
-    "save_every": None | str,
-    "keep_last": int,
-    "mirror": None | str,
-    "nonfinite": Nonfinite,
-    "rewind": bool,
-    "decay": Decay,
-    "freeze": None | str,
-    "ema": float | None,
-    "recompute": str,
-    "compile": Compile | bool,
-    "compile_mode": CompileMode | None,
-    "compile_dynamic": bool | None,
-    "fullgraph": bool,
-    "dp_replicate": int,
-    "dp_shard": int,
-    "tp": int,
-    "reshard_after_forward": bool | Literal["but-last"] | None,
-    "reduce_in": ReduceIn,
-    "bucket_cap_mb": float | None,
-    "loss_chunks": int,
-    "loss_parallel": bool,
-    "fused": bool | None,
-    "init_from": None | str,
-    "init_accept": str,
-    "density": float | None,
-    "seed": int,
-}
+SETTINGS = {name: each for name, each in DECLARED.items() if each.on_command_line}
 """The fields that a command line may set for any recipe, even if the recipe's function does not take them."""
+
+ENDS = ("max_steps", "max_tokens")
+"""The settings that say when a run ends. In a recipe, the earlier one counts; whoever starts the run gives one."""
 
 _SOURCE = "__surefoot_source__"
 
@@ -71,11 +35,16 @@ def load_recipe(target: str, words: Iterable[str] = ()) -> Recipe:
     """
     require_torch()
     function = find_function(target)
-    known = {**SETTINGS, **hints_of(function)}
+    known = hints_of(function)
+    known |= {name: each.hint for name, each in SETTINGS.items() if name not in known}
     values = parse_words(words)
     for name in values:
         if name not in known:
-            raise unknown_knob(target, name, {**hints_of(function), **known})
+            raise unknown_knob(target, name, known)
+    if all(values.get(name, "none").lower() != "none" for name in ENDS):
+        raise RecipeError(
+            f"{' and '.join(f'{name}={values[name]}' for name in ENDS)} both end the run: give one of them"
+        )
     return make_recipe(target, {name: convert(name, text, known[name]) for name, text in values.items()})
 
 
@@ -90,9 +59,19 @@ def make_recipe(target: str, values: Mapping[str, Knob]) -> Recipe:
     if not isinstance(recipe, Recipe):
         raise RecipeError(f"{target} returned {type(recipe).__name__}, not a Recipe")
     outside: dict[str, Any] = {name: value for name, value in values.items() if name not in taken}
+    overruled = _overruled({**vars(recipe), **outside}, values)
+    outside |= dict.fromkeys(overruled)
     usual = defaults_of(function).items()  # None is a knob that something else decides, such as the size
-    plain = {name: value for name, value in usual if isinstance(value, Knob) and value is not None}
+    plain = {
+        name: value for name, value in usual if isinstance(value, Knob) and value is not None and name not in overruled
+    }
     return replace(recipe, name=function.__name__, target=_lasting(target), knobs={**plain, **values}, **outside)
+
+
+def _overruled(settings: Mapping[str, Any], values: Mapping[str, Knob]) -> list[str]:
+    """The settings that would end the run before the one that the user gave: a default never overrules it."""
+    given = any(values.get(name) is not None and settings[name] is not None for name in ENDS)
+    return [name for name in ENDS if given and name not in values]
 
 
 def _refuse_missing(function: Callable[..., Any], given: Mapping[str, Knob], target: str) -> None:
@@ -107,14 +86,16 @@ def find_function(target: str) -> Callable[..., Any]:
     """The function a target names, without calling it."""
     place, wanted = split_target(target)
     if place.endswith(".py"):
-        module = _module_from_file(Path(place))
+        module = _module_from_file(Path(place), target)
     elif wanted:
         module = _module(place, target)
     elif place in builtin_recipes():
         module, wanted = importlib.import_module(f"{RECIPES}.{place}"), place
+    elif kind_of(target) in ("script", "notebook"):
+        raise not_a_recipe(target)
     else:
         raise RecipeError(
-            f"no recipe {place!r}; built in: {', '.join(builtin_recipes())}; "
+            f"no recipe {place!r}; {did_you_mean(place, builtin_recipes())}built in: {', '.join(builtin_recipes())}; "
             "or name a file.py, a file.py:function or a package.module:function"
         )
     found: Callable[..., Any] | None = getattr(module, wanted, None) if wanted else None
@@ -123,10 +104,14 @@ def find_function(target: str) -> Callable[..., Any]:
     return found if found is not None else _only_recipe(module, wanted, target)
 
 
-def split_target(target: str) -> tuple[str, str]:
-    """A target's place and the function it names there, which may be empty."""
-    place, separator, function = target.rpartition(":")
-    return (place, function) if separator else (target, "")
+def not_a_recipe(target: str) -> RecipeError:
+    """The error for a script or a notebook in place of a recipe, with the command that runs it."""
+    place, wanted = split_target(target)
+    held = f"it has no function {wanted!r}" if wanted else "it has no function annotated `-> Recipe`"
+    return RecipeError(
+        f"{target} is a {kind_of(place)}, not a recipe: {held}, and surefoot ran nothing of it. "
+        f"`surefoot watch {place}` runs it unchanged and checks its training"
+    )
 
 
 def source_of(recipe: Recipe) -> Path | None:
@@ -148,6 +133,7 @@ def _lasting(target: str) -> str:
 def _module(name: str, target: str) -> Any:
     if not all(part.isidentifier() for part in name.split(".")):
         raise RecipeError(f"{target} names no module; write file.py:function or package.module:function")
+    name_as_users(name.partition(".")[0])
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -156,13 +142,21 @@ def _module(name: str, target: str) -> Any:
         raise
 
 
-def _module_from_file(path: Path) -> Any:
+def _module_from_file(path: Path, target: str) -> Any:
+    """The module in a file. A file whose source holds no recipe is not executed."""
     if not path.is_file():
         raise RecipeError(f"no file {path}; a recipe file holds a function that returns a Recipe")
+    name_as_users(package_of(str(path.resolve())))
     name, source = f"surefoot_recipe_{path.resolve().stem}", path.read_bytes()
     kept = sys.modules.get(name)
     if kept is not None and vars(kept).get(_SOURCE) == (str(path.resolve()), source):
         return kept  # a second import would make new classes: a worker could not send its exceptions back
+    kind = kind_of(target)
+    if kind == "script":
+        raise not_a_recipe(target)
+    if kind == "neither":
+        compile(source, str(path.resolve()), "exec")
+        raise _no_recipe(target, ())
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise RecipeError(f"{path} cannot be imported as Python")
@@ -188,13 +182,21 @@ def _only_recipe(module: Any, wanted: str, target: str) -> Callable[..., Any]:
         if callable(value) and getattr(value, "__module__", None) == module.__name__ and _returns_recipe(value)
     }
     if wanted or len(found) != 1:
-        held = f"it holds: {', '.join(found)}" if found else "it holds no function annotated `-> Recipe`"
-        asked = f"has no function {wanted!r}" if wanted else "does not say which function to use"
-        raise RecipeError(f"{target} {asked}; {held}")
+        raise _no_recipe(target, found)
     (only,) = found.values()
     return only
 
 
+def _no_recipe(target: str, found: Iterable[str]) -> RecipeError:
+    wanted = split_target(target)[1]
+    names = list(found)
+    held = f"it holds: {', '.join(names)}" if names else "it holds no function annotated `-> Recipe`"
+    if names:
+        held += f"; write {split_target(target)[0]}:{names[0]}"
+    asked = f"has no function {wanted!r}" if wanted else "does not say which function to use"
+    return RecipeError(f"{target} {asked}; {held}")
+
+
 def _returns_recipe(function: Any) -> bool:
     hint = getattr(function, "__annotations__", {}).get("return")
-    return hint is Recipe or hint in ("Recipe", "surefoot.Recipe")
+    return hint is Recipe or (isinstance(hint, str) and f".{hint}".endswith(".Recipe"))

@@ -1,4 +1,4 @@
-"""The allowed range of every number in a recipe and its knobs."""
+"""Ranges of numbers, and hints with ranges for the knobs of a recipe."""
 
 from __future__ import annotations
 
@@ -71,35 +71,6 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 60 else f"{shown[:60]}…"
 
 
-_COUNT = Range(int, 1)
-_COUNT_OR_NONE = Range(int, 1, none=True)
-
-NUMBERS: Mapping[str, Range] = {
-    "micro_batch_size": _COUNT,
-    "tokens_per_sample": _COUNT,
-    "global_batch_tokens": _COUNT_OR_NONE,
-    "max_steps": _COUNT_OR_NONE,
-    "max_tokens": _COUNT_OR_NONE,
-    "max_grad_norm": Range(float, 0, above=True, none=True),
-    "workers": Range(int, 0, 1024, word="auto"),
-    "evaluate_every": _COUNT_OR_NONE,
-    "evaluation_batches": _COUNT_OR_NONE,
-    "metrics_every": _COUNT_OR_NONE,
-    "layers_every": _COUNT_OR_NONE,
-    "patience": _COUNT_OR_NONE,
-    "bytes_per_token": Range(float, 0, above=True, none=True),
-    "keep_last": _COUNT,
-    "dp_replicate": _COUNT,
-    "dp_shard": Range(int, 1, also=(-1,)),
-    "tp": _COUNT,
-    "bucket_cap_mb": Range(float, 0, 1e6, above=True, none=True),
-    "loss_chunks": Range(int, 1, 65536),
-    "density": Range(float, 0, 1, above=True, none=True),
-    "ema": Range(float, 0, 0.999999, above=True, none=True),
-    "seed": Range(int, 0),
-}
-"""Every number of a `Recipe`."""
-
 Count = Annotated[int, Range(int, 1, 10**9)]
 Layers = Annotated[int, Range(int, 1, 10_000)]
 Rate = Annotated[float, Range(float, 0)]
@@ -110,12 +81,6 @@ CountOrNone = Annotated[int | None, Range(int, 1, 10**9, none=True)]
 LayersOrNone = Annotated[int | None, Range(int, 1, 10_000, none=True)]
 RateOrNone = Annotated[float | None, Range(float, 0, none=True)]
 """Hints for the knobs of a recipe: `def gpt(layers: Layers = 12, lr: Rate = 6e-4) -> Recipe`."""
-
-
-def check_numbers(owner: Any, table: Mapping[str, Range]) -> None:
-    """Checks every number of a record and converts it to its kind, or raises."""
-    for name, wanted in table.items():
-        object.__setattr__(owner, name, wanted.check(name, getattr(owner, name)))
 
 
 def check_knobs(function: Callable[..., Any], values: Mapping[str, Any]) -> None:

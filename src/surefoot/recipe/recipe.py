@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from surefoot.errors import RecipeError
-from surefoot.recipe.ranges import NUMBERS, check_numbers
+from surefoot.recipe.by_token import ByToken
+from surefoot.recipe.credentials import refuse_credentials
+from surefoot.recipe.setting import called_with, declared, patterns, setting, settings_in, takes, text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor, nn
     from torch.distributed.tensor.parallel import ParallelStyle
     from torch.optim import Optimizer
@@ -19,211 +23,405 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from surefoot.records.log import LogRow
-    from surefoot.techniques.schedule import ByToken
-    from surefoot.training.callbacks import RunSoFar
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]
 Decay = Literal["all", "matrices"]
 Compile = Literal["off", "blocks", "whole"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 Nonfinite = Literal["stop", "skip"]
-Reshard = Literal[True, False, "but-last"]
+Identified = Literal["sample", "all"]
+Reshard = bool | Literal["but-last"]
 ReduceIn = Literal["float32", "bfloat16"]
 Knob = str | int | float | bool | None
-_ONE_OF = {
-    "precision": Precision,
-    "decay": Decay,
-    "compile": Compile,
-    "compile_mode": CompileMode | None,
-    "nonfinite": Nonfinite,
-    "reshard_after_forward": Reshard | None,
-    "reduce_in": ReduceIn,
-}
-_FUNCTIONS = ("model", "data", "optimizer")
-_FUNCTIONS_OR_NONE = (
-    "loss",
-    "step",
-    "schedule",
-    "collate",
-    "evaluation",
-    "metrics",
-    "on_step",
-    "on_evaluation",
-    "read",
-    "predict",
-    "shard_blocks",
-    "tensor_plan",
-    "adapt",
-)
-_TEXTS = ("recompute", "init_accept", "about", "name", "target")
+
+
+def _compile(name: str, value: Any) -> Any:
+    value = {True: "whole", False: "off"}[value] if isinstance(value, bool) else value
+    if value not in get_args(Compile):
+        raise RecipeError(f"{name} {value!r} is not one of {', '.join(get_args(Compile))}")
+    return value
+
+
+def _metric(name: str, value: Any) -> Any:
+    if not (value is None or (isinstance(value, str) and value.removeprefix("-"))):
+        raise RecipeError(f"{name}={value!r} must be the name of a metric, with - before it if lower is better")
+    return value
+
+
+def _schedule(name: str, value: Any) -> Any:
+    if not (value is None or callable(value) or hasattr(value, "by_step")):
+        raise RecipeError(f"{name} must be a function, or None, not {type(value).__name__}")
+    if callable(value) and not (takes(value, 1) or takes(value, 2)):
+        raise RecipeError(f"{name} must take two things, {name}(step, steps), or one, {name}(optimizer)")
+    return value
+
+
+def _tests(name: str, value: Any) -> Any:
+    if not (value is None or all(map(callable, value.values() if isinstance(value, Mapping) else (value,)))):
+        raise RecipeError(f"{name} must be a function that returns data, or a dict of names and such functions")
+    return value
+
+
+def _interval(name: str, value: Any) -> Any:
+    if not (value is None or (isinstance(value, str | int | float) and not isinstance(value, bool))):
+        raise RecipeError(f"{name}={value!r} must be a number of steps, a text such as '10 min', or None")
+    return value
+
+
+def _evaluates(recipe: Recipe) -> bool:
+    return recipe.evaluation is not None and recipe.evaluate_every is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """What to train and how.
 
-    `loss(model, batch)` returns a mean, or a sum and its count. Return a sum and a count if micro-batches can
-    differ in the number of elements that count for the loss: the step then divides once, by the count of all
-    micro-batches. Means of micro-batches get equal weight.
+    Each field is a setting. `name=value` on a command line sets those that are text, numbers or truth values, for any
+    recipe. The reference lists all fields with their types, defaults and ranges, and so does `help(Recipe)`.
 
-    `data()` returns a data set, a stream of samples, or something that makes whole micro-batches: a function
-    `batch(number, size)`, or an object with that method, which may have a state. See docs/guide/made-data.md.
-
-    `collate` joins samples into a batch (default: torch's own). `workers` is the number of loader processes;
-    with "auto", `train` times a few steps and chooses one, which changes no bit. With `pin_memory=True`, `train` loads
-    batches into pinned memory and copies them to the GPU without waiting.
-
-    `evaluation` is held-out data. Every `evaluate_every` steps, `evaluation_batches` micro-batches of it are
-    evaluated; with None, each of its samples once. If it is text, set `bytes_per_token` to see its loss in bits per
-    byte too.
-
-    `metrics(model, batch)` returns a dict of names, each with a sum and a count, or a torchmetrics object that has seen
-    the batch. They are computed with each evaluation, and on the batch of every `metrics_every`-th step.
-    `best="accuracy"` keeps the checkpoint with the highest accuracy, `best="-loss"` that with the lowest held-out loss;
-    its weights become the run's. `patience` ends the run after so many evaluations without a better one.
-    `test` is data that is evaluated once, at the end, or a dict of names and such data.
-
-    `on_step(run, row)` is called after each logged step, `on_evaluation(run, row)` after each evaluation, on rank 0.
-    They cannot change the training. `row` is the row of the log; `run` has `folder`, `step`, `steps`, `recipe`,
-    `best_step` and `model()`, a copy of the model. See docs/guide/callbacks.md.
-
-    `read(item)` and `predict(model, batch)` say how `surefoot predict` uses the trained model: how the JSON value of a
-    line, or the path of a file, becomes a sample, and what the model says of each sample. See docs/guide/predict.md.
-
-    Every `layers_every` steps, the run records the gradient, the update and the activations of each layer: see
-    docs/guide/layers.md.
-
-    `save_every` is a number of steps, or a text like "10 min" or "1e9 tokens". A loss or gradient that is not finite
-    stops the run before the update; with `nonfinite="skip"`, only that update is skipped. With `rewind=True`, a loss
-    spike (see docs/guide/trouble.md) takes the run back to its last checkpoint and past the samples of that step.
-
-    `mirror` is a URL, for example `s3://bucket/run`. Each checkpoint, the log and the weights are copied to it: see
-    docs/guide/mirror.md.
-
-    `step(networks, optimizers, batch)` replaces the usual update by one of your own: it calls backward and steps one or
-    several optimizers, and returns its loss, or a dict of losses. Then `model` may return a dict of networks, and
-    `optimizer` gets the networks and may return a dict of optimizers. See docs/guide/own-step.md.
-
-    `optimizer` gets the trainable parameters; with `decay="matrices"`, two groups of them. `freeze="encoder.*"` freezes
-    the parameters whose names match: a shell pattern, or several as a tuple or divided by commas. With `ema=0.999`, the
-    run also keeps a moving average of the trained weights, evaluates it, and its weights are that average.
-
-    `float32="head"` makes the modules whose names match compute in float32, under `bf16-mixed` and `16-mixed`.
-
-    `schedule(step, steps)` returns the factor of the learning rates. A function of one thing, `schedule(optimizer)`,
-    returns a scheduler of torch: it is stepped once per update, `ReduceLROnPlateau` once per evaluation.
-
-    On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model (`techniques/mesh.py`). `dp_shard=-1` takes
-    the ranks that the others leave. `shard_blocks(model)` returns the modules to shard on their own, if the repeated
-    modules are not the right ones. `tensor_plan(model)` says how to split layers over `tp`, as torch's
-    `parallelize_module` takes it. `reshard_after_forward` is that of torch's `fully_shard`; with `"but-last"`, the last
-    of the modules stays gathered, because backward needs it first. `reduce_in` is the format in which sharded ranks
-    add up the gradients of `bf16-mixed` and `16-mixed`. `bucket_cap_mb` is that of torch's `DistributedDataParallel`.
-
-    `loss_chunks` and `loss_parallel` avoid that all logits of a language model exist at once
-    (`techniques/loss_chunks.py`, `techniques/loss_parallel.py`). `fused=True` asks the optimizer for torch's fused
-    kernels.
-
-    `init_from` is a file or folder with weights to start from: docs/guide/init-from.md. `init_accept` names the tensors
-    that may differ, as patterns with commas between them.
-
-    `adapt(model)` gets the model with these weights and returns the one to train: with adapters, or frozen or quantised
-    layers. See docs/guide/finetune.md.
-
-    `density` is the share of elements that masks and routing select, which a plan cannot know.
-
-    `about` says in one line what is learned from what. `load_recipe` fills in `name`, `target` and `knobs`, which say
-    where a recipe came from.
+    A run counts tokens, or samples if a sample is one token. It ends after `max_steps` or `max_tokens`, whichever comes
+    first. Each rank accumulates micro-batches until an update has `global_batch_tokens`; without it, an update is one
+    micro-batch of each rank. On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model.
     """
 
-    model: Callable[[], Any]
-    data: Callable[[], Any]
-    loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]] | None = None
-    optimizer: Callable[[Any], Any]
-    step: Callable[[Any, Any, Any], Tensor | Mapping[str, Tensor]] | None = None
-    schedule: Callable[[int, int], float] | Callable[[Optimizer], LRScheduler] | ByToken | None = None
-    micro_batch_size: int = 1
-    tokens_per_sample: int = 1
-    global_batch_tokens: int | None = None
-    max_steps: int | None = None
-    max_tokens: int | None = None
-    precision: Precision = "32-true"
-    float32: str | tuple[str, ...] | None = None
-    max_grad_norm: float | None = None
-    collate: Callable[[list[Any]], Any] | None = None
-    workers: int | Literal["auto"] = 0
-    pin_memory: bool = False
-    evaluation: Callable[[], Dataset[Any]] | None = None
-    evaluate_every: int | None = None
-    evaluation_batches: int | None = 8
-    metrics: Callable[[nn.Module, Any], Mapping[str, Any]] | None = None
-    metrics_every: int | None = None
-    layers_every: int | None = None
-    best: str | None = None
-    patience: int | None = None
-    test: Callable[[], Dataset[Any]] | Mapping[str, Callable[[], Dataset[Any]]] | None = None
-    bytes_per_token: float | None = None
-    on_step: Callable[[RunSoFar, LogRow], object] | None = None
-    on_evaluation: Callable[[RunSoFar, LogRow], object] | None = None
-    read: Callable[[Any], Any] | None = None
-    predict: Callable[[nn.Module, Any], Any] | None = None
-    save_every: str | int | None = "10 min"
-    keep_last: int = 3
-    mirror: str | None = None
-    nonfinite: Nonfinite = "stop"
-    rewind: bool = False
-    decay: Decay = "all"
-    freeze: str | tuple[str, ...] | None = None
-    ema: float | None = None
-    recompute: str = "none"
-    compile: Compile | bool = "off"
-    compile_mode: CompileMode | None = None
-    compile_dynamic: bool | None = None
-    fullgraph: bool = False
-    dp_replicate: int = 1
-    dp_shard: int = -1
-    tp: int = 1
-    reshard_after_forward: Reshard | None = None
-    reduce_in: ReduceIn = "float32"
-    bucket_cap_mb: float | None = None
-    loss_chunks: int = 1
-    loss_parallel: bool = False
-    fused: bool | None = None
-    shard_blocks: Callable[[nn.Module], Iterable[nn.Module]] | None = None
-    tensor_plan: Callable[[nn.Module], Mapping[str, ParallelStyle]] | None = None
-    init_from: str | None = None
-    init_accept: str = ""
-    adapt: Callable[[nn.Module], nn.Module] | None = None
-    density: float | None = None
-    seed: int = 0
-    about: str = ""
-    name: str = "recipe"
-    target: str = ""
+    model: Callable[[], Any] = field(
+        metadata=declared("Builds the model. With a `step`, it may return a dict of networks.")
+    )
+    data: Callable[[], Any] = field(
+        metadata=declared(
+            "Returns a data set, a stream of samples, or something that makes whole micro-batches: a function "
+            "`batch(number, size)`, or an object with that method, which may have a state. See docs/guide/made-data.md."
+        )
+    )
+    loss: Callable[[nn.Module, Any], Tensor | tuple[Tensor, Tensor | int]] | None = setting(
+        None,
+        "`loss(model, batch)` returns a mean, or a sum and its count. Return a sum and a count if micro-batches can "
+        "differ in the number of elements that count for the loss: the step then divides once, by the count of all "
+        "micro-batches. Means of micro-batches get equal weight.",
+    )
+    optimizer: Callable[[Any], Any] = field(
+        metadata=declared(
+            'Makes the optimizer of the trainable parameters, or of two groups of them with `decay="matrices"`. With a '
+            "`step`, it gets the networks and may return a dict of optimizers."
+        )
+    )
+    step: Callable[[Any, Any, Any], Tensor | Mapping[str, Tensor]] | None = setting(
+        None,
+        "`step(networks, optimizers, batch)` replaces the usual update by one of your own. It calls backward, steps "
+        "one or several optimizers, and returns its loss, or a dict of losses. See docs/guide/own-step.md.",
+    )
+    schedule: Callable[[int, int], float] | Callable[[Optimizer], LRScheduler] | ByToken | None = setting(
+        None,
+        "`schedule(step, steps)` returns the factor of the learning rates. A function of one thing, "
+        "`schedule(optimizer)`, returns a scheduler of torch: it is stepped once per update, `ReduceLROnPlateau` once "
+        "per evaluation.",
+        check=_schedule,
+    )
+    micro_batch_size: int = setting(1, "Samples in one micro-batch of a rank.", at_least=1, changes="rounding")
+    tokens_per_sample: int = setting(1, "Tokens in one sample of the data.", at_least=1, command_line=False)
+    global_batch_tokens: int | None = setting(
+        None, "Tokens of one update, over all micro-batches and ranks.", at_least=1
+    )
+    max_steps: int | None = setting(None, "Ends the run after this many updates.", at_least=1)
+    max_tokens: int | None = setting(None, "Ends the run after this many tokens.", at_least=1)
+    precision: Precision = setting(
+        "32-true", "The format of the parameters and of what is computed. See docs/guide/techniques.md."
+    )
+    float32: str | tuple[str, ...] | None = setting(
+        None,
+        "The modules that compute in float32 under mixed precision, as patterns of their names.",
+        check=patterns("module names, such as 'head'"),
+        needs=(
+            "precision='bf16-mixed' or '16-mixed'; with {precision} all modules compute alike",
+            lambda recipe: recipe.precision.endswith("-mixed"),
+        ),
+    )
+    deterministic: bool = setting(
+        False,
+        "Uses only kernels of torch that give the same bits each time. On a GPU, bit-for-bit resume needs it; it costs "
+        "time.",
+        changes="rounding",
+    )
+    max_grad_norm: float | None = setting(
+        None, "Clips the norm of all gradients together to this value.", above=0, part="update"
+    )
+    collate: Callable[[list[Any]], Any] | None = setting(
+        None, "`collate(samples)` joins samples into a batch. The default is torch's own."
+    )
+    workers: int | Literal["auto"] = setting(
+        0,
+        "Processes that load data. With `auto`, `train` times a few steps and chooses a number, which changes no bit.",
+        at_least=0,
+        at_most=1024,
+        changes="nothing",
+    )
+    pin_memory: bool = setting(
+        False,
+        "Loads batches into pinned memory, and copies them to the GPU without waiting.",
+        changes="nothing",
+    )
+    data_identity: Identified = setting(
+        "sample",
+        "What a resume compares with the data of the start: hashes of 64 samples, or with `all` every sample. With "
+        "`sample`, a change of a few others is missed; with `all`, each start reads all of the data twice.",
+    )
+    evaluation: Callable[[], Dataset[Any]] | None = setting(None, "Returns held-out data.")
+    evaluate_every: int | None = setting(
+        None, "Evaluates the held-out data each time after this many steps.", at_least=1, changes="nothing"
+    )
+    evaluation_batches: int | None = setting(
+        8, "Micro-batches of one evaluation. With None, every sample once.", at_least=1, changes="nothing"
+    )
+    metrics: Callable[[nn.Module, Any], Mapping[str, Any]] | None = setting(
+        None,
+        "`metrics(model, batch)` returns a dict of names, each with a sum and a count, or a torchmetrics object that "
+        "has seen the batch. They are computed with each evaluation.",
+    )
+    metrics_every: int | None = setting(
+        None,
+        "Computes the metrics also on the batch of each step that this number divides.",
+        at_least=1,
+        needs=("metrics, and {name} has none", lambda recipe: recipe.metrics),
+        changes="nothing",
+    )
+    layers_every: int | None = setting(
+        None,
+        "Records the gradient, the update and the activations of each layer, each time after this many steps. See "
+        "docs/guide/layers.md.",
+        at_least=1,
+        changes="nothing",
+    )
+    best: str | None = setting(
+        None,
+        "Keeps the checkpoint with the best value of this metric, and makes its weights those of the run. "
+        "`accuracy` keeps the highest one, `-loss` the lowest held-out loss.",
+        check=_metric,
+        needs=("evaluation and evaluate_every: it compares evaluations", _evaluates),
+    )
+    patience: int | None = setting(
+        None,
+        "Ends the run after this many evaluations without a better one.",
+        at_least=1,
+        needs=("best: the metric that should improve, or '-loss'", lambda recipe: recipe.best),
+    )
+    test: Callable[[], Dataset[Any]] | Mapping[str, Callable[[], Dataset[Any]]] | None = setting(
+        None,
+        "Returns data that is evaluated once, at the end. It may be a dict of names and such functions.",
+        check=_tests,
+    )
+    bytes_per_token: float | None = setting(
+        None,
+        "Bytes of text in a token, on average: the loss is then logged in bits per byte too.",
+        above=0,
+        changes="nothing",
+        command_line=False,
+    )
+    on_step: Callable[[RunSoFar, LogRow], object] | None = setting(
+        None,
+        "`on_step(run, row)` is called on rank 0 after each logged step, with the row of the log. It cannot change the "
+        "training. `run` has `folder`, `step`, `steps`, `recipe`, `best_step` and `model()`, a copy of the model. See "
+        "docs/guide/callbacks.md.",
+        check=called_with("run", "row"),
+    )
+    on_evaluation: Callable[[RunSoFar, LogRow], object] | None = setting(
+        None,
+        "`on_evaluation(run, row)` is called like `on_step`, after each evaluation.",
+        check=called_with("run", "row"),
+        needs=("evaluation and evaluate_every: it is called after each evaluation", _evaluates),
+    )
+    read: Callable[[Any], Any] | None = setting(
+        None,
+        "`read(item)` makes a sample of the JSON value of a line, or of the path of a file, for `surefoot predict`. "
+        "See docs/guide/predict.md.",
+    )
+    predict: Callable[[nn.Module, Any], Any] | None = setting(
+        None, "`predict(model, batch)` returns what the model says of each sample, for `surefoot predict`."
+    )
+    save_every: str | int | None = setting(
+        "10 min",
+        "Saves a checkpoint each time after so many steps, or after an interval such as `10 min` or `1e9 tokens`.",
+        check=_interval,
+        changes="nothing",
+    )
+    keep_last: int = setting(3, "How many of the latest checkpoints are kept.", at_least=1, changes="nothing")
+    checkpoints: str | None = setting(
+        None,
+        "A folder on another disk for the checkpoints. `RUN/checkpoints` becomes a link to it; a link to any other "
+        "folder is refused.",
+        check=text("the path of a folder", empty=False),
+        changes="nothing",
+    )
+    mirror: str | None = setting(
+        None,
+        "A URL such as `s3://bucket/run`, to which each checkpoint, the log and the weights are copied. See "
+        "docs/guide/mirror.md.",
+        check=text("a URL, for example s3://bucket/run"),
+        changes="nothing",
+    )
+    nonfinite: Nonfinite = setting(
+        "stop",
+        "What happens before an update with a loss or gradient that is not finite: stop the run, or skip the update.",
+        part="update",
+    )
+    rewind: bool = setting(
+        False,
+        "After a spike of the loss, goes back to the last checkpoint and past the samples of that step. See "
+        "docs/guide/trouble.md.",
+        part="update",
+    )
+    decay: Decay = setting(
+        "all",
+        "The parameters that the optimizer's weight decay applies to. With `matrices`, biases and norms are a group "
+        "without it.",
+        part="update",
+    )
+    freeze: str | tuple[str, ...] | None = setting(
+        None,
+        "The parameters that are not trained, as patterns of their names: `encoder.*`.",
+        check=patterns("parameter names, such as 'encoder.*'"),
+        part="training",
+    )
+    ema: float | None = setting(
+        None,
+        "Keeps a moving average of the trained weights with this decay, such as 0.999. It is evaluated, and it becomes "
+        "the weights of the run.",
+        above=0,
+        at_most=0.999999,
+        part="training",
+    )
+    recompute: str = setting(
+        "none",
+        "The activations that backward computes again: `none`, `selective`, `full`, or what a budget leaves, such as "
+        "`budget=0.5` or `budget=2GiB`.",
+        part="update",
+    )
+    compile: Compile | bool = setting(
+        "off",
+        "What torch compiles: the forward of each block, or of the whole model.",
+        check=_compile,
+        changes="rounding",
+        part="update",
+    )
+    compile_mode: CompileMode | None = setting(
+        None, "The `mode` of `torch.compile`.", changes="rounding", part="training"
+    )
+    compile_dynamic: bool | None = setting(None, "The `dynamic` of `torch.compile`.", part="training")
+    fullgraph: bool = setting(
+        False,
+        "The `fullgraph` of `torch.compile`: a graph break is an error.",
+        needs=("compile='blocks' or compile='whole': nothing is compiled", lambda recipe: recipe.compile != "off"),
+        part="training",
+    )
+    dp_replicate: int = setting(
+        1, "Replicas of the model, or of its shards.", at_least=1, changes="layout", part="training"
+    )
+    dp_shard: int = setting(
+        -1,
+        "Ranks that parameters, gradients and optimizer state are sharded over. With -1, all that the others leave.",
+        at_least=1,
+        also=(-1,),
+        changes="layout",
+        part="training",
+    )
+    tp: int = setting(
+        1,
+        "Ranks that single layers are split over.",
+        at_least=1,
+        needs=("a tensor_plan, and {name} has none: it says how to split layers", lambda recipe: recipe.tensor_plan),
+        changes="layout",
+        part="update",
+    )
+    reshard_after_forward: Reshard | None = setting(
+        None,
+        "Whether shards are gathered again for backward, as in torch's `fully_shard`. With `but-last`, the last "
+        "of the modules stays gathered, because backward needs it first.",
+        changes="layout",
+        part="training",
+    )
+    reduce_in: ReduceIn = setting(
+        "float32",
+        "The format in which sharded ranks add up the gradients of mixed precision.",
+        part="training",
+    )
+    bucket_cap_mb: float | None = setting(
+        None,
+        "MB of gradients that DDP adds up together: that of torch's `DistributedDataParallel`.",
+        above=0,
+        at_most=1e6,
+        changes="rounding",
+        part="training",
+    )
+    loss_chunks: int = setting(
+        1,
+        "The number of parts in which the logits of a language model are made, so that all of them never exist at "
+        "once. See docs/guide/large-vocabulary.md.",
+        at_least=1,
+        at_most=65536,
+        changes="rounding",
+        part="update",
+    )
+    loss_parallel: bool = setting(
+        False,
+        "Keeps on each rank of `tp` only its part of the logits.",
+        changes="layout",
+        needs=(
+            "tp above 1: loss_parallel splits logits over the ranks of tp; with tp=1, use loss_chunks",
+            lambda recipe: recipe.tp > 1,
+        ),
+        part="training",
+    )
+    fused: bool | None = setting(
+        None,
+        "Asks the optimizer for torch's fused kernels. With None, the recipe's optimizer decides.",
+        changes="rounding",
+        part="update",
+    )
+    shard_blocks: Callable[[nn.Module], Iterable[nn.Module]] | None = setting(
+        None, "`shard_blocks(model)` returns the modules to shard on their own. The default is the repeated modules."
+    )
+    tensor_plan: Callable[[nn.Module], Mapping[str, ParallelStyle]] | None = setting(
+        None, "`tensor_plan(model)` says how to split layers over `tp`, as torch's `parallelize_module` takes it."
+    )
+    init_from: str | None = setting(
+        None,
+        "A file or folder with weights to start from. See docs/guide/init-from.md.",
+        check=text("the path of a file or folder", empty=False),
+    )
+    init_accept: str = setting(
+        "",
+        "The tensors that may differ from those in `init_from`, as patterns with commas between them.",
+        needs=("init_from: a file or folder with weights", lambda recipe: recipe.init_from),
+        changes="nothing",
+    )
+    adapt: Callable[[nn.Module], nn.Module] | None = setting(
+        None,
+        "`adapt(model)` gets the model with these weights and returns the one to train: with adapters, or with frozen "
+        "or quantised layers. See docs/guide/finetune.md.",
+    )
+    density: float | None = setting(
+        None,
+        "The share of elements that masks and routing select, which a plan cannot know.",
+        above=0,
+        at_most=1,
+        changes="nothing",
+    )
+    seed: int = setting(0, "Every random number follows from it.", at_least=0)
+    about: str = setting("", "One line: what is learned from what.", changes="nothing", command_line=False)
+    name: str = setting(
+        "recipe", "The name of the recipe. `load_recipe` fills it in.", changes="nothing", command_line=False
+    )
+    target: str = setting(
+        "", "Where the recipe came from. `load_recipe` fills it in.", changes="nothing", command_line=False
+    )
     knobs: Mapping[str, Knob] = field(default_factory=dict)
+    """The values that a command line gave. `load_recipe` fills it in."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.compile, bool):
-            object.__setattr__(self, "compile", "whole" if self.compile else "off")
-        self._join_patterns("freeze", "parameter names, such as 'encoder.*'")
-        self._join_patterns("float32", "module names, such as 'head'")
-        for name, kind in _ONE_OF.items():
-            if getattr(self, name) not in _choices(kind):
-                raise RecipeError(f"{name} {getattr(self, name)!r} is not one of {', '.join(map(str, _choices(kind)))}")
-        check_numbers(self, NUMBERS)
-        self._check_kinds()
-        if self.tp > 1 and self.tensor_plan is None:
-            raise RecipeError(
-                f"tp={self.tp} needs a tensor_plan, and {self.name} has none: it says how to split layers"
-            )
-        if self.fullgraph and self.compile == "off":
-            raise RecipeError("fullgraph=True needs compile='blocks' or compile='whole': nothing is compiled")
-        if self.loss_parallel and self.tp == 1:
-            raise RecipeError("loss_parallel splits logits over the ranks of tp, and tp=1; use loss_chunks")
-        if self.float32 is not None and not self.precision.endswith("-mixed"):
-            raise RecipeError(
-                f"float32={self.float32!r} needs precision='bf16-mixed' or '16-mixed'; with {self.precision} all "
-                f"modules compute alike"
-            )
+        for name, check in _CHECKS.items():
+            object.__setattr__(self, name, check(name, getattr(self, name)))
+        refuse_credentials({**vars(self), **self.knobs})
+        for name, each in SETTINGS.items():
+            each.refuse_missing(self, name)
         if self.tp > 1 and self.precision == "16-mixed":
             raise RecipeError(
                 "precision='16-mixed' does not work with tp: ranks could scale differently; use bf16-mixed"
@@ -231,55 +429,12 @@ class Recipe:
         budget_of(self.recompute)
         self._check_selection()
         self._check_step()
-        self._check_callbacks()
         self.micro_batches()
 
-    def _check_kinds(self) -> None:
-        """Refuses a field that is not the function, text or truth value it should be."""
-        for name in (*_FUNCTIONS, *_FUNCTIONS_OR_NONE):
-            value = getattr(self, name)
-            if not (callable(value) or hasattr(value, "by_step") or (value is None and name in _FUNCTIONS_OR_NONE)):
-                also = ", or None" if name in _FUNCTIONS_OR_NONE else ""
-                raise RecipeError(f"{name} must be a function{also}, not {type(value).__name__}")
-        for name in _TEXTS:
-            if not isinstance(getattr(self, name), str):
-                raise RecipeError(f"{name}={getattr(self, name)!r} must be text")
-        if callable(self.schedule) and not (_takes(self.schedule, 1) or _takes(self.schedule, 2)):
-            raise RecipeError("schedule must take two things, schedule(step, steps), or one, schedule(optimizer)")
-        if not (self.best is None or (isinstance(self.best, str) and self.best.removeprefix("-"))):
-            raise RecipeError(f"best={self.best!r} must be the name of a metric, with - before it if lower is better")
-        if not (self.init_from is None or (isinstance(self.init_from, str) and self.init_from)):
-            raise RecipeError(f"init_from={self.init_from!r} must be the path of a file or folder, or None")
-        if self.init_accept and self.init_from is None:
-            raise RecipeError(f"init_accept={self.init_accept!r} needs init_from: a file or folder with weights")
-        if not (self.test is None or all(map(callable, self.tests().values()))):
-            raise RecipeError("test must be a function that returns data, or a dict of names and such functions")
-        truths = dict.fromkeys(("rewind", "loss_parallel", "pin_memory", "fullgraph"), (True, False))
-        for name, choices in (*truths.items(), *((name, (True, False, None)) for name in ("compile_dynamic", "fused"))):
-            if not any(getattr(self, name) is each for each in choices):
-                raise RecipeError(f"{name}={getattr(self, name)!r} must be one of {', '.join(map(str, choices))}")
-
-    def _join_patterns(self, name: str, of: str) -> None:
-        """Joins several patterns into one text, as a command line gives them. Refuses one that is not text."""
-        value = getattr(self, name)
-        given = (value,) if isinstance(value, str) else value
-        if given is None:
-            return
-        if not (isinstance(given, tuple | list) and given and all(isinstance(x, str) and x.strip() for x in given)):
-            raise RecipeError(f"{name}={value!r} must be a pattern of {of}")
-        parts = [part.strip() for each in given for part in each.split(",")]
-        object.__setattr__(self, name, ",".join(filter(None, parts)))
-
     def _check_selection(self) -> None:
-        """Refuses a choice of the best step, or a metric, for which something is missing."""
-        if self.metrics_every is not None and self.metrics is None:
-            raise RecipeError(f"metrics_every={self.metrics_every} needs metrics, and {self.name} has none")
-        if self.patience is not None and self.best is None:
-            raise RecipeError(f"patience={self.patience} needs best: the metric that should improve, or '-loss'")
+        """Refuses a choice of the best step for which something is missing."""
         if self.best is None:
             return
-        if self.evaluation is None or self.evaluate_every is None:
-            raise RecipeError(f"best={self.best!r} needs evaluation and evaluate_every: it compares evaluations")
         if self.best == "loss":
             raise RecipeError("best='loss' would keep the highest loss; write best='-loss'")
         if self.best != "-loss" and self.metrics is None:
@@ -291,17 +446,7 @@ class Recipe:
             if self.loss is None:
                 raise RecipeError(f"{self.name} has neither loss nor step: give one of them")
             return
-        own = {
-            "max_grad_norm": None,
-            "decay": "all",
-            "recompute": "none",
-            "compile": "off",
-            "nonfinite": "stop",
-            "rewind": False,
-            "tp": 1,
-            "loss_chunks": 1,
-            "fused": None,
-        }
+        own = {name: each.default for name, each in SETTINGS.items() if each.part == "update"}
         given = [f"{name}={getattr(self, name)!r}" for name, usual in own.items() if getattr(self, name) != usual]
         if self.precision not in ("32-true", "bf16-true"):
             given.append(f"precision={self.precision!r}")
@@ -317,14 +462,6 @@ class Recipe:
                 f"global_batch_tokens={self.global_batch_tokens:,}"
             )
 
-    def _check_callbacks(self) -> None:
-        """Refuses a callback that cannot be called with a run and a row, or that would never be called."""
-        for name in ("on_step", "on_evaluation"):
-            if (function := getattr(self, name)) is not None and not _takes(function, 2):
-                raise RecipeError(f"{name} must be a function of two things: {name}(run, row)")
-        if self.on_evaluation is not None and (self.evaluation is None or self.evaluate_every is None):
-            raise RecipeError("on_evaluation needs evaluation and evaluate_every: it is called after each evaluation")
-
     def refuse_own_step(self, what: str) -> None:
         """Raises if the recipe writes its own update, and `what` needs the usual one."""
         if self.step is not None:
@@ -339,7 +476,7 @@ class Recipe:
     @property
     def schedules_itself(self) -> bool:
         """Whether `schedule` makes a scheduler of torch: it takes one thing only, or the first is named `optimizer`."""
-        return callable(self.schedule) and (not _takes(self.schedule, 2) or _first(self.schedule) == "optimizer")
+        return callable(self.schedule) and (not takes(self.schedule, 2) or _first(self.schedule) == "optimizer")
 
     @property
     def loaders(self) -> int:
@@ -375,15 +512,10 @@ class Recipe:
         return min(given) if given else None
 
 
-def _takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether a function can be called with this many arguments. True if Python cannot say."""
-    try:
-        inspect.signature(function).bind(*range(count))
-    except TypeError:
-        return False
-    except ValueError:
-        return True
-    return True
+SETTINGS = settings_in(Recipe)
+"""Every declared field of a recipe, in its order."""
+Recipe.__doc__ = f"{Recipe.__doc__}\n" + "\n".join(f"    {name}: {each.about}" for name, each in SETTINGS.items())
+_CHECKS = {name: each.checked() for name, each in SETTINGS.items()}
 
 
 def _first(function: Callable[..., Any]) -> str:
@@ -392,12 +524,6 @@ def _first(function: Callable[..., Any]) -> str:
         return next(iter(inspect.signature(function).parameters), "")
     except ValueError:
         return ""
-
-
-def _choices(kind: Any) -> tuple[Any, ...]:
-    """The values of a Literal, with None if it is optional."""
-    parts = get_args(kind)
-    return (*get_args(parts[0]), None) if type(None) in parts else parts
 
 
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -423,3 +549,23 @@ def bytes_of(text: str) -> int | None:
     """Reads `2GiB` or `1.5 GB` as bytes; None if the number or the unit is missing."""
     found = re.fullmatch(rf"(\d+(?:\.\d+)?) ?({'|'.join(UNITS)})", text)
     return round(float(found[1]) * UNITS[found[2]]) if found else None
+
+
+@dataclass(frozen=True)
+class RunSoFar:
+    """What a callback may know of the run it belongs to."""
+
+    folder: Path
+    """The run's directory."""
+    step: int
+    """The step that was just logged."""
+    steps: int
+    """The steps of the whole run."""
+    recipe: Recipe
+    best_step: int
+    """The step with the best evaluation so far, if the recipe says what is best; else 0."""
+    model: Callable[[], nn.Module] = field(repr=False)
+    """Returns a new model in evaluation mode with the weights of this step, averaged if the recipe averages them.
+
+    It is yours: the run goes on with its own.
+    """

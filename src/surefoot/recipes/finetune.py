@@ -3,7 +3,7 @@
 `model` is a folder as Hugging Face's libraries write it: `config.json` and safetensors. Nothing is downloaded, and no
 code of the folder runs. `method` says what is trained, and `data` what from: a corpus of `surefoot data tokenize` or
 `surefoot data chat`, or a safetensors file whose tensors are the model's arguments. Without `data` it takes random
-numbers, to plan and profile. `loss=dpo` learns from preferences. Needs `pip install 'surefoot[finetune]'`.
+numbers, to plan and profile. `loss=dpo` learns from preferences. Needs peft and transformers.
 """
 
 from collections.abc import Callable
@@ -173,10 +173,11 @@ def finetune(
         source = source_of(config, task, model, data, context, packed)
     usual = RATES[method] * (DPO_SHARE if prefers else 1.0)
     by_task = masked_loss(mask_token_of(config, model)) if task == "masked" else task_loss
+    adapt = Adapt(method, task, precision, rank, alpha, dropout, targets)
     return Recipe(
-        model=lambda: build(config, task),
+        model=lambda: adapt.built(partial(build, config, task)),
         init_from=model,
-        adapt=Adapt(method, task, precision, rank, alpha, dropout, targets),
+        adapt=adapt,
         data=source.data,
         evaluation=source.evaluation,
         evaluate_every=max(1, max_steps // 10) if source.evaluation else None,

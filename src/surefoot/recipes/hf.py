@@ -1,6 +1,6 @@
 """hf: a Hugging Face model from the config.json in a local folder, with random weights and random tokens.
 
-For planning and profiling, not for learning. Needs `pip install 'surefoot[hf]'`. Downloads nothing.
+For planning and profiling, not for learning. Needs transformers. Downloads nothing.
 """
 
 from typing import Any

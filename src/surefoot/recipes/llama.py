@@ -36,6 +36,9 @@ class Shape:
     lr: float
 
 
+Turns = tuple[Tensor, ...]
+"""Cosines and sines of positions."""
+
 SHAPES = {
     "tiny": Shape(4, 256, 8, 4, 704, BYTE_VOCABULARY, 256, 1e-3),
     "8b": Shape(32, 4096, 32, 8, 14336, 128256, 8192, 3e-4),
@@ -55,7 +58,7 @@ class Attention(nn.Module):
         self.value = nn.Linear(shape.width, shape.kv_heads * self.head_width, bias=False)
         self.out = nn.Linear(shape.heads * self.head_width, shape.width, bias=False)
 
-    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
+    def forward(self, x: Tensor, turns: Turns) -> Tensor:
         q, k, v = (self._heads(of(x)) for of in (self.query, self.key, self.value))
         mixed = F.scaled_dot_product_attention(turned(q, turns), turned(k, turns), v, is_causal=True, enable_gqa=True)
         return self.out(mixed.transpose(1, 2).flatten(2))
@@ -85,7 +88,7 @@ class Block(nn.Module):
         self.mlp_norm = nn.RMSNorm(shape.width, eps=1e-5)
         self.mlp = FeedForward(shape)
 
-    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
+    def forward(self, x: Tensor, turns: Turns) -> Tensor:
         x = x + self.attention(self.attention_norm(x), turns)
         return x + self.mlp(self.mlp_norm(x))
 
@@ -108,7 +111,7 @@ class Llama(nn.Module):
     def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
         """`start` is the number of tokens before these, whose keys and values were kept."""
         x = self.token(tokens)
-        turns = self.turns[:, start : start + tokens.shape[1]]
+        turns = tuple(each[start : start + tokens.shape[1]] for each in self.turns)  # torch.export keeps lengths free
         for block in self.blocks:
             x = block(x, turns)
         return self.head(self.norm(x))
@@ -121,9 +124,9 @@ def rotations(context: int, head_width: int, base: float = 500_000.0) -> Tensor:
     return torch.stack((angles.cos(), angles.sin()))
 
 
-def turned(x: Tensor, turns: Tensor) -> Tensor:
+def turned(x: Tensor, turns: Turns) -> Tensor:
     """Rotary position embedding. The two numbers of a pair are half a head apart."""
-    cosines, sines = turns.to(x.dtype)
+    cosines, sines = (each.to(x.dtype) for each in turns)
     left, right = x.chunk(2, dim=-1)
     return x * cosines + torch.cat((-right, left), dim=-1) * sines
 

@@ -73,10 +73,12 @@ def ppo(
             returns = returns_of(rewards.view(turns, -1), discount).flatten()
             old = actor(states).log_softmax(1).gather(1, actions[:, None]).squeeze(1)
             advantage = returns - critic(states).squeeze(1)
+            # Normalised, so that the learning rate does not depend on the scale of the rewards.
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         for _ in range(epochs):
             optimizers["actor"].zero_grad()
             ratio = (actor(states).log_softmax(1).gather(1, actions[:, None]).squeeze(1) - old).exp()
+            # The worse of both: nothing is gained by moving the policy further than `clip` from the one that played.
             policy = -torch.min(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
             policy.backward()
             optimizers["actor"].step()

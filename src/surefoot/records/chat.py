@@ -25,6 +25,19 @@ class ChatReport:
     """Whether each is a preference: two conversations, one with the better answer, one with the worse."""
     alike: int = 0
     """Dropped preferences: both answers were the same."""
+    empty_turns: "Lines | None" = None
+    """Lines in which the assistant says nothing. Such a turn bears no loss."""
+    unwritten: dict[str, "Lines"] = field(default_factory=dict)
+    """Lines with something that the chat template does not write, by its name, for example `tool_calls`."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """How many lines of the files something is true of, and the first few of them."""
+
+    count: int
+    first: tuple[str, ...]
+    """As `file:line`."""
 
 
 @dataclass(frozen=True)

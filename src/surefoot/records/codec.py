@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
 
 from surefoot.errors import RunError, SurefootError
-from surefoot.records.plain_files import open_plain
+from surefoot.plain_files import open_plain
 
 Record = TypeVar("Record")
 Reader = Callable[[Any], Any]
@@ -74,6 +74,17 @@ def read_lines(kind: type[Record], file: Path, *, error: type[SurefootError] = R
                     yield from_json(kind, line)
                 except ValueError as problem:
                     raise error(f"{file}, line {number}, is damaged: {problem}") from problem
+
+
+def json_lines(file: Path, *, error: type[SurefootError] = RunError) -> Iterator[tuple[int, Any]]:
+    """Number and value of each line of a file that the user named. Blank lines are skipped."""
+    with open(file, "rb") as opened:
+        for number, line in enumerate(opened, start=1):
+            if line.strip():
+                try:
+                    yield number, parse(line)
+                except ValueError as problem:
+                    raise error(f"{file}, line {number}: {problem}; each line must be one JSON value") from problem
 
 
 def read_plain_file(file: Path, *, error: type[SurefootError] = RunError) -> bytes:

@@ -1,10 +1,11 @@
 """Two runs compared: how they were made, the first step at which their logs differ, and what replaying it showed."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from surefoot.records.data_identity import DataIdentity
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
 from surefoot.records.trace import Operation
@@ -14,14 +15,9 @@ ROUNDING = (
     "torch",
     "threads",
     "device",
-    "micro_batch_size",
-    "compile",
-    "compile_mode",
-    "fused",
-    "loss_chunks",
-    "bucket_cap_mb",
+    "use_deterministic_algorithms",
 )
-"""What may differ between two runs that should agree, and changes their numbers by rounding."""
+"""What may differ between two runs that should agree, besides settings, and changes their numbers by rounding."""
 _EXACT, _NEAR = ("tokens", "samples_digest", "batch_digest", "lr", "updated"), ("loss", "grad_norm")
 MOST_LISTED = 3
 """How many operations of only one of two traces are listed."""
@@ -143,22 +139,35 @@ def unlike(one: Run, other: Run) -> tuple[Unlike, ...]:
     for name in sorted({*before, *after}):
         pairs.append((name, before.get(name, "not given"), after.get(name, "not given")))
     pairs += [
-        ("data", one.data_identity, other.data_identity),
-        ("evaluation data", one.evaluation_identity, other.evaluation_identity),
+        ("data", *_told_apart(one.data_identity, other.data_identity)),
+        ("evaluation data", *_told_apart(one.evaluation_identity, other.evaluation_identity)),
         ("skipped batches", list(one.passed_over), list(other.passed_over)),
         ("layout", one.layout, other.layout),
         ("device", one.device, other.device),
         ("torch", one.torch_version, other.torch_version),
         ("threads", one.threads, other.threads),
     ]
+    flags = one.determinism.keys() & other.determinism.keys()
+    pairs += [(name, one.determinism[name], other.determinism[name]) for name in sorted(flags)]
     told = {**one.environment, **other.environment}.keys() - {"torch"}
     pairs += [(name, one.environment.get(name, "unknown"), other.environment.get(name, "unknown")) for name in told]
     return tuple(Unlike(what, str(here), str(there)) for what, here, there in pairs if here != there)
 
 
-def tolerance_for(one: Run, other: Run) -> tuple[float, str]:
-    """How near two runs must be, and why: bit for bit, unless something differs that changes rounding."""
-    rounded = [each.what for each in unlike(one, other) if each.what in ROUNDING]
+def _told_apart(one: DataIdentity | None, other: DataIdentity | None) -> tuple[str, str]:
+    """Two data sets in words; the same words if nothing shows that they differ."""
+    if one is None or other is None or not one.is_same(other):
+        first = one.first_unlike(other) if one and other else ""
+        return str(one), "; ".join(filter(None, (str(other), first)))
+    return str(one), str(one)
+
+
+def tolerance_for(one: Run, other: Run, *, settings: Collection[str]) -> tuple[float, str]:
+    """How near two runs must be, and why: bit for bit, unless something differs that changes rounding.
+
+    `settings` names the settings of a recipe that change rounding.
+    """
+    rounded = [each.what for each in unlike(one, other) if each.what in ROUNDING or each.what in settings]
     if not rounded:
         return 0.0, "same layout, torch, threads and device"
     single = all(run.settings.get("precision", "32-true") == "32-true" for run in (one, other))

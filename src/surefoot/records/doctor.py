@@ -25,13 +25,14 @@ class Extra:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """One part of the self-test. If it failed, `remedy` says what to do."""
+    """One part of the self-test. If it failed, `remedy` says what to do. One that did not run has not failed."""
 
     name: str
     passed: bool
     said: str
     seconds: float
     remedy: str = ""
+    ran: bool = True
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,10 @@ class Checkup:
     free_bytes: int
     extras: tuple[Extra, ...]
     tests: tuple[SelfTest, ...]
+    torch: str = ""
+    """Whether surefoot was tried with this torch."""
 
     @property
     def is_well(self) -> bool:
-        """Whether every part of the self-test passed."""
+        """Whether every part of the self-test that ran has passed."""
         return all(test.passed for test in self.tests)

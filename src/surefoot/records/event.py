@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+from surefoot.plain_files import open_own
 from surefoot.records.codec import read_lines, to_json
-from surefoot.records.plain_files import open_own
+
+STOPPED_EARLY = "stopped-early"
+"""The kind of the event that ends a run before its last step because its recipe asked for it."""
 
 
 @dataclass(frozen=True)

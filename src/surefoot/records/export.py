@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from surefoot.plain_files import write_whole
 from surefoot.records.codec import read_record, to_json
-from surefoot.records.files import write_whole
 
 FILE = "export.json"
 """The record in the folder of an export."""
@@ -28,6 +28,27 @@ class Written:
     first_module: str = ""
     """The first module of the model whose output differs by more than the tolerance, if any does."""
     note: str = ""
+    program_sizes: bool = False
+    """Whether it takes every size that the program takes."""
+
+
+@dataclass(frozen=True)
+class FixedSize:
+    """A dimension of an input that may have one size only."""
+
+    input: str
+    dimension: int
+    size: int
+    why: str
+
+
+@dataclass(frozen=True)
+class SizeLimit:
+    """The largest size of a dimension that is free otherwise."""
+
+    input: str
+    dimension: int
+    most: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +93,10 @@ class Export:
     weights_difference: float
     program_difference: float
     free: tuple[tuple[int, ...], ...] = ()
-    """For each tensor that the program takes, the dimensions that may have any size."""
+    """For each tensor that the program takes, the dimensions whose size is free."""
+    fixed: tuple[FixedSize, ...] = ()
+    """The other dimensions, but those of size one."""
+    limits: tuple[SizeLimit, ...] = ()
     left_out: tuple[str, ...] = ()
     """Outputs of the model that are no tensors, and so not of the program."""
     why_no_program: str = ""
@@ -95,7 +119,7 @@ class Export:
 
 def write_export(export: Export) -> None:
     """Keeps the record beside the files."""
-    write_whole(Path(export.weights).parent / FILE, to_json(export) + "\n")
+    write_whole(Path(export.weights).parent / FILE, to_json(export) + "\n", shared=True)
 
 
 def read_export(folder: Path) -> Export | None:

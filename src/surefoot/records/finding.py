@@ -3,10 +3,37 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from surefoot.records.shown import Shown
+
 Severity = Literal["error", "warning", "info"]
 UNKNOWN_LOSS = "the meaning of the loss"
 """How a part that was not examined begins, if no loss function was recognised in a loss."""
 _RANK = {"error": 0, "warning": 1, "info": 2}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A part of a line of the user's source: the characters from `first` to `last`, counted from 0."""
+
+    file: str
+    line: int
+    first: int
+    last: int
+    code: str
+    """The line as it is written."""
+    label: str = ""
+    """What this part does in the bug."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of one line that certainly is the remedy."""
+
+    file: str
+    line: int
+    before: str
+    """The line as it is; empty if `after` is a new line that belongs before it."""
+    after: str
 
 
 @dataclass(frozen=True)
@@ -19,10 +46,13 @@ class Finding:
     where: str
     why: str
     remedy: str
+    marks: tuple[Mark, ...] = ()
+    """The lines at fault: the cause first, then the line that made the bug together with it."""
+    edit: Edit | None = None
 
 
 @dataclass(frozen=True)
-class Findings:
+class Findings(Shown):
     """The findings of one check of a recipe or script, and the checks that ran."""
 
     recipe: str

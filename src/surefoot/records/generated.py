@@ -19,3 +19,5 @@ class Generated:
     top_k: int | None
     top_p: float | None
     seed: int
+    chat: bool = False
+    """Whether the prompt was put into a chat template as a user's message; the text is the answer."""

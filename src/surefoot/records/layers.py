@@ -29,18 +29,6 @@ class Layer:
     """The share of activations at the ends of the range of a tanh, a sigmoid or the like. None for other layers."""
 
 
-def layer_figures(layer: Layer | None) -> list[str]:
-    """Gradient, update, mean, deviation, zeros and saturated as text; `-` where there was nothing to measure."""
-    if layer is None:
-        return ["-"] * 6
-    numbers = (layer.gradient_norm, layer.update_ratio, layer.mean, layer.deviation)
-    shares = (layer.zeros, layer.saturated)
-    return [
-        *("-" if each is None else f"{each:.3g}" for each in numbers),
-        *("-" if each is None else f"{each:.1%}" for each in shares),
-    ]
-
-
 @dataclass(frozen=True)
 class LayersRow:
     """All layers in one step. `attempt` is that of the step's row in the log."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
+from surefoot.plain_files import open_own
 from surefoot.records.codec import read_lines
-from surefoot.records.plain_files import open_own
 
 MOST_SAMPLES = 256
 """A row lists its samples up to this many. It always has their digest."""
@@ -67,7 +67,8 @@ class LogRow:
             )
         return (
             "the batch was the same, so the arithmetic differed: another version or number of threads, another "
-            "machine, nondeterministic code, state that the model's state_dict does not hold, or a faulty device"
+            "machine, nondeterministic code (on a GPU, set deterministic=true), state that the model's state_dict does "
+            "not hold, or a faulty device"
         )
 
 

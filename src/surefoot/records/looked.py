@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from surefoot.records.layers import Layer
+from surefoot.records.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class GraphNode:
 
 
 @dataclass(frozen=True)
-class Looked:
+class Looked(Shown):
     """One step, looked at."""
 
     of: str
@@ -85,9 +86,3 @@ class Looked:
     def tensor(self, name: str) -> LookedTensor | None:
         """The tensor of this name."""
         return next((each for each in self.tensors if each.name == name), None)
-
-    def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        from surefoot.records.html import looked_table
-
-        return looked_table(self)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from surefoot.plain_files import write_whole
 from surefoot.records.codec import read_record, to_json
 from surefoot.records.explanation import Place
-from surefoot.records.files import write_whole
 
 FILE = "out-of-memory.json"
 """Its name in a run directory."""
 SNAPSHOT = "out-of-memory.pickle"
 """The name of torch's own snapshot beside it, if a GPU ran out of memory."""
+_SPARE = 2**16
+"""Bytes that stay free: for the states of random generators and the like, which no plan books."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,15 @@ class OutOfMemory:
     notes: tuple[str, ...] = ()
     run: str = ""
     """The run directory that holds it."""
+
+    @property
+    def room_bytes(self) -> int | None:
+        """What a step may take beside what is outside of it; None without a limit."""
+        return None if self.limit_bytes is None else self.limit_bytes - self.outside_bytes - _SPARE
+
+    def noting(self, *notes: str) -> OutOfMemory:
+        """The same, with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
 
     def by_account(self) -> dict[str, int]:
         """The live bytes of each account, largest first."""

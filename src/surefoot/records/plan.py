@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from surefoot.plain_files import make_folder, write_whole
 from surefoot.records.codec import read_record, to_json
-from surefoot.records.files import write_whole
-from surefoot.records.run_cost import RunCost
+from surefoot.records.shown import Shown
 from surefoot.records.step_time import StepTime
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
 
 FILE = "plan.json"
 """Where a run directory keeps its plan."""
+LEFT_OUT = "no workspace inside"
+"""How an assumption begins that makes a plan too low."""
+WITHOUT = "planned without "
+"""How an assumption begins that takes a whole part of the model away."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,39 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunCost:
+    """The cost of all steps of a run on a cluster. An unknown amount is None.
+
+    `seconds` includes everything: steps, evaluations, saves, failures. `goodput` is the share of it spent on steps that
+    count. `save_interval_seconds` is the best interval between checkpoints for this rate of failures.
+    """
+
+    steps: int
+    tokens: int
+    devices: int
+    step_seconds: float
+    evaluation_seconds: float
+    save_seconds: float
+    seconds: float
+    goodput: float
+    failures: float
+    save_interval_seconds: float | None
+    device_hours: float
+    dollars: float | None
+    dollars_per_hour: float | None
+    kilowatt_hours: float | None
+    assumptions: tuple[str, ...] = ()
+    low: float = 1.0
+    """The shortest that four of five such runs take, as a share of `seconds`; so are their dollars."""
+    high: float = 1.0
+
+    @property
+    def days(self) -> float:
+        return self.seconds / 86400
+
+
+@dataclass(frozen=True)
+class Plan(Shown):
     """Two symbolic steps of a recipe: the first, in which the optimizer makes its state, and a steady one.
 
     Around them: building the model and optimizer (`init`), an evaluation of one step's batches (empty if the recipe
@@ -85,14 +121,10 @@ class Plan:
     unit: str = "token"
     """What `tokens_per_step` counts: token or sample."""
     ranks: int = 1
+    script: tuple[str, ...] = ()
+    """Of a script that was planned: what was looked at, and what was not. Empty for a recipe."""
     layout: str = ""
     """How the ranks are arranged. Parameters, tokens and the checkpoint are of all ranks, all else is of one rank."""
-
-    def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        from surefoot.records.html import plan_table
-
-        return plan_table(self)
 
     @property
     def live_bytes(self) -> int:
@@ -100,14 +132,38 @@ class Plan:
         return max(usage.peak.peak_bytes for usage in (self.init, self.first, self.steady))
 
     @property
+    def needed_bytes(self) -> dict[str, int]:
+        """What each allocator must be able to reserve; of a compiled step, the upper end of its interval."""
+        return needed_bytes(self.reserved_bytes, self.compiled_bytes)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The assumptions that make the plan too low."""
+        return tuple(note for note in self.assumptions if note.startswith(LEFT_OUT))
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """The assumptions that take whole parts of the model away."""
+        return tuple(note for note in self.assumptions if note.startswith(WITHOUT))
+
+    @property
     def tally(self) -> Tally:
         """All predictions for one steady step. The booked peak predicts the allocator's peak."""
         return self.steady.tally + Tally((Account("allocated/peak", self.steady.peak.peak_bytes, "bytes"),))
 
 
+def needed_bytes(reserved_bytes: dict[str, int], compiled_bytes: tuple[int, int] | None) -> dict[str, int]:
+    """What each allocator must be able to reserve. `compiled_bytes` is for the first of them, torch's default."""
+    if compiled_bytes is None or not reserved_bytes:
+        return reserved_bytes
+    written = next(iter(reserved_bytes.values()))
+    share = max(1.0, compiled_bytes[1] / written) if written else 1.0
+    return {name: round(size * share) for name, size in reserved_bytes.items()}
+
+
 def write_plan(folder: Path, plan: Plan) -> None:
     """Writes a plan to a run directory."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_whole(folder / FILE, to_json(plan) + "\n")
 
 

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
+from surefoot.plain_files import make_folder, write_whole
 from surefoot.records.codec import read_record, to_json
-from surefoot.records.device_memory import DeviceMemory
-from surefoot.records.files import write_whole
+from surefoot.records.shown import Shown
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
 
@@ -15,7 +16,50 @@ FILE = "profile.json"
 
 
 @dataclass(frozen=True)
-class Profile:
+class Comparison:
+    """Two variants timed in turns: the seconds of each step of both, in the order of the rounds.
+
+    `ratio` is the median over rounds of after / before. With the given `confidence`, the true ratio lies between `low`
+    and `high`. If 1 lies between them, no difference can be claimed.
+    """
+
+    before: str
+    after: str
+    before_seconds: tuple[float, ...]
+    after_seconds: tuple[float, ...]
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether the difference is larger than the noise."""
+        return not self.low <= 1 <= self.high
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """The most bytes that a step took at once, as the allocator of the device counted it; None if it does not.
+
+    `requested_bytes` is what tensors asked for; `allocated_bytes` is the same in whole blocks; `reserved_bytes` is what
+    the allocator took from the device. `used_bytes` is what all processes use of the device, `used_before_bytes` the
+    same before the model was built: other processes, and the context of this one.
+    """
+
+    requested_bytes: int | None = None
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    used_bytes: int | None = None
+    used_before_bytes: int | None = None
+    total_bytes: int | None = None
+    retries: int = 0
+    """How often the allocator gave memory back because the device was full."""
+    segments: Literal["classic", "expandable"] = "classic"
+
+
+@dataclass(frozen=True)
+class Profile(Shown):
     """A first and a steady step under the meters, `timed_steps` under the clock alone, then a few under a tracer.
 
     `counted` has the other counts: `syncs`, `moved` bytes, `backwards`, and tensors `kept` from step to step.
@@ -55,12 +99,6 @@ class Profile:
     source_digest: str = ""
     """Of the file that holds the recipe."""
 
-    def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        from surefoot.records.html import profile_table
-
-        return profile_table(self)
-
     @property
     def tally(self) -> Tally:
         """All measurements of one steady step: memory, FLOPs, tokens, and the mean seconds by phase."""
@@ -91,7 +129,7 @@ class Profile:
 
 def write_profile(folder: Path, profile: Profile) -> None:
     """Writes a profile to a run directory."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_whole(folder / FILE, to_json(profile) + "\n")
 
 

@@ -7,6 +7,7 @@ from surefoot.records.finding import Finding, Findings
 from surefoot.records.layers import LayersRow
 from surefoot.records.ledger import Ledger
 from surefoot.records.out_of_memory import OutOfMemory
+from surefoot.records.splits import SplitProfile
 from surefoot.records.token_ledger import TokenLedger
 from surefoot.records.usage import Peak, Timeline
 
@@ -79,6 +80,8 @@ class Sheet:
     """What each layer did, for at most 200 of the measured steps."""
     out_of_memory: OutOfMemory | None = None
     """What held the memory, if it ended out of memory."""
+    data: SplitProfile | None = None
+    """What training and validation were given, side by side."""
     recipe: str = ""
     """The name of the recipe or script."""
     knobs: dict[str, str | int | float | bool | None] = field(default_factory=dict)

@@ -8,24 +8,26 @@ from typing import Any, Literal
 
 from xxhash import xxh3_128_hexdigest
 
-from surefoot.errors import RunError
+from surefoot.errors import RunError, did_you_mean
+from surefoot.plain_files import write_whole
 from surefoot.records.codec import read_both, to_json, to_plain
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.event import Event, read_events
-from surefoot.records.files import write_whole
 from surefoot.records.layers import LayersRow, read_layers
 from surefoot.records.log import LogRow, read_rows, standing
+from surefoot.records.shown import Shown
 from surefoot.records.tally import Tally
 from surefoot.records.token_ledger import TokenLedger
-from surefoot.records.units import bits_per_byte
+from surefoot.units import bits_per_byte
 
 RESTORED = ".restored"
 """A folder in a run's directory for files that are being fetched from a mirror."""
-Status = Literal["running", "interrupted", "finished", "failed"]
+Status = Literal["running", "interrupted", "finished", "failed", "stopped"]
+"""`stopped` is in no file: so is a run called that says it is running, but whose process has ended."""
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Shown):
     """The content of `run.json`, written whenever the run starts, saves or ends.
 
     `status` is `running` until the last step is saved; a killed run keeps it. `settings` and `source_digest` show
@@ -37,6 +39,7 @@ class Run:
     `step_flops` and `peak_flops` are set if the device has a datasheet, `token_ledger` when a run on tokens ends.
     `save_seconds` is how long training stood still for its `saves`, which are written in the background. `saved_step`
     is the newest step with a whole checkpoint on the disk. `environment` is that of the run's start.
+    `determinism` holds the flags of torch, cuDNN and cuBLAS that decide whether a GPU repeats a step bit for bit.
     `weights_bytes` and `weights_digest`, an xxh3_128, show whether the weights of a finished run are whole.
     """
 
@@ -89,19 +92,16 @@ class Run:
     saves: int = 0
     saved_step: int = 0
     save_seconds: float = 0.0
+    unsaved: str = ""
+    """Why the checkpoint after the last step is not on the disk. Empty if it is, or if the recipe saves none."""
     environment: dict[str, str] = field(default_factory=dict)
+    determinism: dict[str, str] = field(default_factory=dict)
     id: str = ""
     """Random, set if the run has a mirror: distinguishes it from other runs of the same recipe."""
     weights_bytes: int = 0
     weights_digest: str = ""
     digest: str = ""
     """Only in the file: the digest of everything else in it."""
-
-    def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        from surefoot.records.html import run_table
-
-        return run_table(self)
 
     @property
     def log(self) -> Path:
@@ -179,6 +179,23 @@ class Run:
             )
         return run
 
+    def as_logged(self, *, ended: bool) -> "Run":
+        """A run that is not over, as its log shows it. `ended`: the process that trained it is gone.
+
+        The file of a run is as old as its last checkpoint, and a killed process writes nothing into it.
+        """
+        if self.status != "running":
+            return self
+        logged = self.before_its_steps().after(self.rows())
+        run = replace(logged, best_step=self.best_step, best_value=self.best_value)
+        return replace(run, status="stopped", reason=run._stopped_without_a_word()) if ended else run
+
+    def _stopped_without_a_word(self) -> str:
+        again = "" if not self.settings else "; the same command starts it again"
+        if self.saved_step:
+            again = f"; the same command resumes it from step {self.saved_step}"
+        return f"stopped without a word after step {self.steps}{again}"
+
     def before_its_steps(self) -> "Run":
         """The run as it was before its first step."""
         nothing: dict[str, Any] = {"steps": 0, "tokens": 0, "seconds": 0.0, "updates_left_out": 0, "token_ledger": None}
@@ -196,10 +213,20 @@ def write_run(run: Run) -> None:
     write_whole(Path(run.path) / "run.json", to_json({**plain, "digest": _digest(plain)}) + "\n")
 
 
+def refuse_missing(path: str | Path) -> None:
+    """Raises if there is nothing at a path where a run was named, with similar names that are there."""
+    place = Path(path)
+    if not place.exists():
+        beside = sorted(each.name for each in place.parent.glob("*") if each.is_dir())
+        meant = did_you_mean(place.name, beside)
+        raise RunError(f"there is no folder {path}; {meant}`surefoot train RECIPE` makes a run directory")
+
+
 def read_run(path: str | Path) -> Run:
     """Reads the run in a directory. The directory may have been moved."""
     file = Path(path) / "run.json"
     if not file.exists():
+        refuse_missing(path)
         raise RunError(f"{path} is not a run: it holds no run.json; `surefoot train RECIPE` makes a run directory")
     run, plain = read_both(Run, file)
     if plain.get("digest", "") not in ("", _digest(plain)):  # surefoot 0.1 wrote none

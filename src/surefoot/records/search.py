@@ -1,11 +1,43 @@
-"""What fits: the planned settings, and the answers among them."""
+"""What fits: the budget, the planned settings, and the answers among them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from surefoot.records.budget import Budget, Limit
 from surefoot.records.step_time import Interval
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most memory on each device, days and dollars. None means no limit."""
+
+    memory_bytes: int | None = None
+    days: float | None = None
+    dollars: float | None = None
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit, and the amount that the plan uses. `whose` says who set it: the budget, or a device.
+
+    `margin` is what stays free beside it.
+    """
+
+    name: str
+    unit: str
+    allowed: float
+    amount: float
+    whose: str = "the budget"
+    margin: float = 0
+
+    @property
+    def holds(self) -> bool:
+        return self.amount <= self.allowed
+
+    @property
+    def excess(self) -> float:
+        """The amount above the limit; negative if there is room."""
+        return self.amount - self.allowed
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,14 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Planned:
+    """What a plan of the script says of an account: the bytes at the peak of a steady step."""
+
+    account: str
+    bytes: int
+
+
+@dataclass(frozen=True)
 class MemorySnapshot:
     """The bytes of a snapshot. All of `reserved_bytes` is in exactly one of the six that follow it."""
 
@@ -61,3 +69,6 @@ class MemorySnapshot:
     refused: Refused | None = None
     """The last allocation that failed."""
     notes: tuple[str, ...] = ()
+    planned: tuple[Planned, ...] = ()
+    """Of the script that it came from, if it was planned."""
+    planned_reserved_bytes: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -32,3 +32,18 @@ class StepTime:
     """Communication that no computation hides, by collective and mesh dimension."""
     assumptions: tuple[str, ...] = ()
     interval: Interval | None = None
+
+    def times(self, factor: float) -> StepTime:
+        """A step in which everything takes `factor` times as long. The time of FLOPs at the peak stays."""
+
+        def longer(part: dict[str, float]) -> dict[str, float]:
+            return {name: factor * seconds for name, seconds in part.items()}
+
+        return replace(
+            self,
+            seconds=factor * self.seconds,
+            phases=longer(self.phases),
+            bounds=longer(self.bounds),
+            modules=longer(self.modules),
+            exposed=longer(self.exposed),
+        )

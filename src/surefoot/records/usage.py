@@ -1,9 +1,8 @@
-"""The resources of one step: its tally and its memory peaks."""
+"""The resources of one step: its tally, its memory peaks, and its operators."""
 
 from dataclasses import dataclass, field
 
 from surefoot.records.tally import Tally
-from surefoot.records.work import Work
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,40 @@ class Timeline:
     """The bytes of every account at each moment. They add up to all live bytes."""
     peak: int = 0
     """The index of the peak's moment."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Calls of one operator in one place, all of the same size.
+
+    `format` is the number format it computes in, for example `bf16`. `bytes_moved` is the least that one call reads and
+    writes. `shape` is that of a matrix product: batch, rows, columns, inner dimension; empty for other operators.
+    If blocks are alike, a star replaces their number in `module`.
+    """
+
+    phase: str
+    module: str
+    operator: str
+    format: str
+    flops: int
+    bytes_moved: int
+    shape: tuple[int, ...] = ()
+    calls: int = 1
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The measured time of one operator in one place of a step.
+
+    `seconds` is the time of one call; None if it could not run on random numbers.
+    """
+
+    phase: str
+    module: str
+    operator: str
+    is_product: bool
+    calls: int
+    seconds: float | None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
+from surefoot.plain_files import make_folder, write_whole
 from surefoot.records.codec import read_record, to_json
-from surefoot.records.files import make_folder, write_whole
 from surefoot.records.ledger import Entry, Ledger
 
 FILE = "validation.json"
@@ -41,6 +41,26 @@ class Machine:
     versions: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     """What changes memory or speed: threads, the precision of float32 products, the allocator."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the preflight: something that everything else needs, tried once on the device."""
+
+    name: str
+    status: Literal["ok", "failed", "not run"]
+    said: str = ""
+    """What it found, why it failed, or why it did not run."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a process has tried so far, written before and after each part: it shows where a process ended."""
+
+    done: tuple[Part, ...] = ()
+    now: str = ""
+    """The part that is being tried."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +117,11 @@ class Validation:
     """How long it was allowed to take."""
     rows: tuple[Row, ...] = ()
     fits: tuple[WhatFits, ...] = ()
+    preflight: tuple[Part, ...] = ()
+
+    @property
+    def failed_parts(self) -> tuple[Part, ...]:
+        return tuple(part for part in self.preflight if part.status == "failed")
 
     @property
     def failed(self) -> tuple[Row, ...]:
@@ -126,3 +151,74 @@ def write_validation(folder: Path, found: Validation) -> Path:
 def read_validation(file: Path) -> Validation:
     """The record in a file."""
     return read_record(Validation, file)
+
+
+_SHARED_ACCOUNTS = {"memory_bytes": MEMORY, "reserved_bytes": "device/reserved", "step_seconds": SECONDS}
+_SHARED_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "threads", "float32")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """An amount as planned and as measured."""
+
+    planned: float | None
+    measured: float | None
+
+
+@dataclass(frozen=True)
+class SharedRow:
+    """One recipe."""
+
+    name: str
+    knobs: str
+    ranks: int
+    status: str
+    reason: str = ""
+    amounts: dict[str, Sides] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What `surefoot validate --share` writes: one small anonymous record of a device, for an issue.
+
+    It holds the card, the versions, the preflight, and planned and measured by case. It holds no path, host or user.
+    """
+
+    device: str
+    kind: str
+    count: int
+    memory_bytes: int
+    capability: str
+    date: str
+    versions: dict[str, str]
+    settings: dict[str, str]
+    preflight: tuple[Part, ...]
+    cases: tuple[SharedRow, ...]
+
+
+def shared(found: Validation) -> Shared:
+    """The part of a validation that an issue needs."""
+    machine = found.machine
+    return Shared(
+        machine.device,
+        machine.kind,
+        machine.count,
+        machine.memory_bytes,
+        machine.capability,
+        found.date,
+        machine.versions,
+        {name: machine.settings[name] for name in _SHARED_SETTINGS if name in machine.settings},
+        found.preflight,
+        tuple(map(_row, found.rows)),
+    )
+
+
+def _row(row: Row) -> SharedRow:
+    entries = {name: row.entry(account) for name, account in _SHARED_ACCOUNTS.items()}
+    amounts = {name: Sides(entry.predicted, entry.measured) for name, entry in entries.items() if entry is not None}
+    return SharedRow(row.name, " ".join(row.words), row.ranks, row.status, row.reason, amounts)
+
+
+def write_shared(file: Path, found: Validation) -> None:
+    """Writes the part of a validation that an issue needs, whole or not at all."""
+    write_whole(file, to_json(shared(found), indent=1) + "\n")

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from surefoot.plain_files import make_folder, write_whole
 from surefoot.records.codec import read_record, to_json
-from surefoot.records.files import write_whole
 from surefoot.records.finding import Findings
+from surefoot.records.shown import Shown
+from surefoot.records.splits import SplitProfile
 from surefoot.records.tally import Tally
 from surefoot.records.usage import Usage
 
@@ -14,7 +16,7 @@ FILE = "watched.json"
 
 
 @dataclass(frozen=True)
-class Watched:
+class Watched(Shown):
     """The script's number of updates, the usage of the first and the last metered step, and the findings.
 
     A script that makes no update, for example inference, has 0 steps; its usage is that of the whole script.
@@ -36,24 +38,22 @@ class Watched:
     clock: Tally = Tally()
     device: str = ""
     """The device of the parameters."""
+    trained: bool = True
+    """Whether a backward pass or an update was seen. Without one, most checks had nothing to look at."""
     failure: str = ""
     """The error inside surefoot that stopped the measuring, if there was one."""
+    data: SplitProfile | None = None
+    """What training and validation were given, if that was asked for and seen."""
 
     @property
     def tally(self) -> Tally:
         """All measurements of the last metered step, and the mean seconds by phase of the others."""
         return (Tally() if self.steady is None else self.steady.tally) + self.clock
 
-    def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        from surefoot.records.html import watched_table
-
-        return watched_table(self)
-
 
 def write_watched(folder: Path, watched: Watched) -> None:
     """Writes the results to a run directory."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_whole(folder / FILE, to_json(watched) + "\n")
 
 

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from surefoot.errors import RunError
 from surefoot.records.looked import GraphNode, Looked
-from surefoot.records.visible import visible
+from surefoot.reports.visible import visible
 
 MOST = 2000
 """A picture of more operations cannot be read."""

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from surefoot.records.budget import Limit
-from surefoot.records.units import amount_text
+from surefoot.records.search import Limit
+from surefoot.units import amount_text
 
 
 def limits_text(limits: Iterable[Limit]) -> RenderableType:

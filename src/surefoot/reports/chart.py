@@ -1,9 +1,9 @@
-"""The curve of a range test as a picture. Needs `pip install 'surefoot[report]'`."""
+"""The curve of a range test as a picture. Needs matplotlib."""
 
 from pathlib import Path
 from typing import Any
 
-from surefoot.errors import MissingPackage, RunError
+from surefoot.errors import MissingPackage, RunError, installing
 from surefoot.records.lr_range import LrRange
 
 
@@ -12,7 +12,7 @@ def figure_for(path: Path) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingPackage("--plot needs matplotlib: pip install 'surefoot[report]'") from error
+        raise MissingPackage(f"--plot needs matplotlib: {installing('report', 'matplotlib')}") from error
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     known = figure.canvas.get_supported_filetypes()
     if path.suffix.lstrip(".") not in known:

@@ -1,11 +1,13 @@
 """Conversations as text: what was kept and dropped, tokens by role, and which tokens bear loss."""
 
+from collections.abc import Iterator
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from surefoot.records.chat import ChatReport, Preview
-from surefoot.records.units import counted
+from surefoot.records.chat import ChatReport, Lines, Preview
 from surefoot.reports.parts import table_of
+from surefoot.units import counted
 
 BEARS, WORSE, SILENT = "bold green", "bold red", "dim"
 
@@ -30,7 +32,21 @@ def chat_text(report: ChatReport) -> RenderableType:
             f"{report.bearing_tokens:,} of {report.tokens:,} tokens bear loss "
             f"({report.bearing_tokens / report.tokens:.1%}); the longest conversation has {report.longest:,}"
         ),
+        *map(Text, _remarks(report)),
     )
+
+
+def _remarks(report: ChatReport) -> Iterator[str]:
+    """What a person should look at in the files."""
+    if report.empty_turns:
+        yield f"without loss: empty answers in {_places(report.empty_turns)}"
+    for name, lines in report.unwritten.items():
+        yield f"not in the corpus: {name} in {_places(lines)}; the chat template does not write {name}"
+
+
+def _places(lines: Lines) -> str:
+    more = ", ..." if lines.count > len(lines.first) else ""
+    return f"{counted(lines.count, 'line')}: {', '.join(lines.first)}{more}"
 
 
 def preview_text(preview: Preview) -> RenderableType:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surefoot.records.compared import Compared, PartedAt, Replayed, Scripts, Unlike
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 _CAUSES = {
     "batch": "the batch differs",
@@ -65,7 +65,7 @@ def _table(compared: Compared, title: str, fields: tuple[Unlike, ...]) -> Render
         table.add_column(column, overflow="fold")
     for each in fields:
         table.add_row(each.what, each.first, each.second)
-    return Padding(table, (1, 0, 0, 0))
+    return Padding(table, (1, 0, 0, 0), expand=False)
 
 
 def _replayed(compared: Compared, replayed: Replayed) -> Iterator[RenderableType]:

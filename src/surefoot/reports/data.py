@@ -6,7 +6,7 @@ from rich.text import Text
 
 from surefoot.records.manifest import Manifest
 from surefoot.records.token_ledger import TokenLedger
-from surefoot.records.units import bytes_text, count_text, counted
+from surefoot.units import bytes_text, count_text, counted, short_count
 
 
 def manifest_text(manifest: Manifest) -> RenderableType:
@@ -39,7 +39,7 @@ def token_ledger_text(ledger: TokenLedger, parameters: int | None = None) -> Ren
     line = f"{count_text(ledger.trained)} trained tokens, {count_text(ledger.padding)} of padding ({share:.1%}), "
     line += f"{count_text(ledger.left)} left"
     if parameters is not None:
-        line += f"; {ledger.tokens_per_parameter(parameters):.3g} tokens per parameter"
+        line += f"; {short_count(ledger.tokens_per_parameter(parameters))} tokens per parameter"
     return Group(table, Text(line))
 
 

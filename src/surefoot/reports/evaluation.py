@@ -4,8 +4,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.evaluation import Evaluation
-from surefoot.records.units import counted, seconds_text
 from surefoot.reports.parts import table_of, title
+from surefoot.units import counted, seconds_text
 
 
 def evaluation_text(evaluation: Evaluation) -> RenderableType:

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.export import Export, Weights
-from surefoot.records.units import bytes_text, counted
 from surefoot.reports.parts import table_of
+from surefoot.units import bytes_text, counted
 
 
 def export_text(export: Export) -> RenderableType:
@@ -38,14 +38,27 @@ def export_text(export: Export) -> RenderableType:
 def _about_program(export: Export) -> Iterator[tuple[str, str]]:
     if export.why_no_program:
         yield f"no program: torch.export cannot make one: {export.why_no_program}", "yellow"
-    if not export.program:
+    takers = ["the program"] if export.program else []
+    takers += [each.format for each in export.formats if each.program_sizes and not each.reason]
+    if not takers:
         return
     batch = "a batch of any size" if export.dynamic_batch else "this batch size only"
+    limits = {each.dimension: f" of {each.input} is free up to {each.most:,}" for each in export.limits}
     others = sorted({dim for dims in export.free for dim in dims} - {0})
-    also = f"; dimension {', '.join(map(str, others))} may have any size too" if others else ""
-    yield f"the program takes {batch}{also}", ""
+    also = "".join(f"; dimension {dim}{limits.get(dim, ' may have any size too')}" for dim in others)
+    yield f"{' and '.join(takers)} {'takes' if len(takers) == 1 else 'take'} {batch}{also}", ""
+    for (size, why), places in _fixed(export).items():
+        yield f"fixed: {' and '.join(places)} at {size:,}: {why}", ""
     if export.left_out:
         yield f"not among its outputs, because they are no tensors: {', '.join(export.left_out)}", "yellow"
+
+
+def _fixed(export: Export) -> dict[tuple[int, str], list[str]]:
+    """The fixed dimensions by size and reason."""
+    found: dict[tuple[int, str], list[str]] = {}
+    for each in export.fixed:
+        found.setdefault((each.size, each.why), []).append(f"dimension {each.dimension} of {each.input}")
+    return found
 
 
 def _about_formats(export: Export) -> Iterator[tuple[str, str]]:

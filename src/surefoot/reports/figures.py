@@ -10,10 +10,10 @@ from typing import Any
 
 from surefoot.records.layers import Layer, LayersRow
 from surefoot.records.report import HELD_OUT, Curve, ModuleShare, Report, Sheet
-from surefoot.records.units import bytes_text, flops_text, seconds_text
-from surefoot.records.visible import visible
 from surefoot.reports.labels import labels_apart
 from surefoot.reports.modules import repeated_as_one
+from surefoot.reports.visible import visible
+from surefoot.units import bytes_text, flops_text, seconds_text
 
 Figure = dict[str, Any]
 ACCOUNTS = {
@@ -135,7 +135,7 @@ def timeline_figure(sheet: Sheet) -> Figure | None:
         "x": timeline.peak,
         "y": totals[timeline.peak],
         "text": f"peak {bytes_text(totals[timeline.peak])}<br>{as_text(where + moment)}",
-        "ax": 45 if timeline.peak < len(totals) / 2 else -45,
+        "ax": 45 if timeline.peak < len(totals) / 2 else -45,  # the label points away from the nearer edge
         "ay": -28,
         "showarrow": True,
         "xanchor": "left" if timeline.peak < len(totals) / 2 else "right",
@@ -337,7 +337,7 @@ def _layer_figure(rows: Sequence[LayersRow], value: Callable[[Layer], float | No
     heights = [each for line in colours for each in line if each is not None]
     if not heights or (is_share and not any(heights)):
         return None
-    told = [
+    texts = [
         [f"{as_text(name)}<br>{'none' if each is None else f'{each:.4g}'}" for each in values]
         for name, values in found.items()
     ]
@@ -352,13 +352,13 @@ def _layer_figure(rows: Sequence[LayersRow], value: Callable[[Layer], float | No
         "x": [str(row.step) for row in rows],
         "y": list(range(len(found))),
         "z": colours,
-        "text": told,
+        "text": texts,
         "hovertemplate": "step %{x}<br>%{text}<extra></extra>",
         "colorscale": "Viridis",
         "colorbar": bar,
         **ends,
     }
-    every = -(-len(found) // _NAMES)
+    every = -(-len(found) // _NAMES)  # a deep model has more layers than names fit beside the figure
     ticks = list(range(0, len(found), every))
     names = list(found)
     axes = {

@@ -7,8 +7,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.finding import Finding, Findings
-from surefoot.records.units import counted
 from surefoot.reports.parts import finding_line, finding_text
+from surefoot.reports.source_lines import place_text
+from surefoot.units import counted
 
 Infos = Literal["whole", "lines", "number"]
 """How much of an info is shown: all of it, one line, or only how many there are."""
@@ -19,7 +20,7 @@ def findings_text(findings: Findings, *, costs: Sequence[Finding] = (), infos: I
     shown = findings_list(findings, costs=costs, infos=infos)
     number = findings_number(findings, costs=costs, infos=infos)
     style = "" if shown or findings.unknown_losses else "green"
-    return Group(*shown, *([Text(number, style=style)] if number else []), *coverage_text(findings))
+    return Group(*shown, *coverage_text(findings), *([Text(number, style=style)] if number else []))
 
 
 def findings_list(findings: Findings, *, costs: Sequence[Finding], infos: Infos) -> list[RenderableType]:
@@ -47,13 +48,24 @@ def findings_number(findings: Findings, *, costs: Sequence[Finding], infos: Info
     unknown = f", but {findings.unknown_losses[0]} was not understood" if findings.unknown_losses and not found else ""
     said = counted(found, "finding") if found else "nothing found"
     said = f"{findings.recipe}: {said} by {counted(len(looked), 'check')}"
-    said += unknown + (f"; {counted(beside, 'cost')}." if beside else ".")
+    said += unknown + (f"; {counted(beside, 'cost')}" if beside else "") + _first(findings, apart) + "."
     if apart and infos == "number":
         said += f" {counted(len(apart), 'info')} not shown{option and f': see {option}'}."
     said += f" Allowed: {', '.join(findings.allowed)}." if findings.allowed else ""
     return said + (
         f" {counted(len(findings.skipped), 'probe')} could not run; --json says why." * bool(findings.skipped)
     )
+
+
+def _first(findings: Findings, apart: Sequence[Finding]) -> str:
+    """The gravest finding with its place, so that the line can be read alone."""
+    shown = [each for each in findings.by_severity if each not in apart]
+    if not shown:
+        return ""
+    first = shown[0]
+    mark = first.marks[0] if first.marks else None
+    place = place_text(mark.file, mark.line) if mark is not None else first.where
+    return f"{'; the first' * (len(shown) > 1)}: {first.check} at {place}"
 
 
 def coverage_text(findings: Findings) -> list[RenderableType]:

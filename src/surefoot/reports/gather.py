@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,17 +16,17 @@ from surefoot.errors import RunError
 from surefoot.records.codec import read_plain_file, read_record
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.layers import LayersRow
-from surefoot.records.ledger import Entry, Ledger
+from surefoot.records.ledger import Ledger
 from surefoot.records.log import LogRow
 from surefoot.records.out_of_memory import read_out_of_memory
 from surefoot.records.plan import Plan, read_plan
 from surefoot.records.profile import Profile, read_profile
 from surefoot.records.report import HELD_OUT, Ceiling, Curve, Report, Sheet
-from surefoot.records.run import Run, read_run
-from surefoot.records.units import bytes_text, count_text, counted, flops_text, seconds_text
+from surefoot.records.run import Run, read_run, refuse_missing
 from surefoot.records.watched import Watched, read_watched
 from surefoot.reports.live import metric_text
 from surefoot.reports.plan_time import cost_interval, dollars_text
+from surefoot.units import bytes_text, count_text, counted, flops_text, seconds_text
 
 POINTS = 2000
 """How many points of a curve are kept: the lowest and the highest of each stretch, so that no spike is lost."""
@@ -34,9 +35,9 @@ LAYER_STEPS = 200
 """How many of the steps whose layers were measured are drawn."""
 
 
-def report_of(*folders: Path, ceilings: Ceilings | None = None) -> Report:
-    """One sheet for each directory. `ceilings` are those of the device, if they are known."""
-    sheets = tuple(_sheet(folder, ceilings, alone=len(folders) == 1) for folder in folders)
+def report_of(*folders: Path, ceilings: Ceilings | None = None, read: Callable[[Path], Run] = read_run) -> Report:
+    """One sheet for each directory. `ceilings` are those of the device, if they are known; `read` reads a run."""
+    sheets = tuple(_sheet(folder, ceilings, read, alone=len(folders) == 1) for folder in folders)
     return Report(
         answer=" ".join(sheet.headline for sheet in sheets),
         sheets=sheets,
@@ -44,14 +45,15 @@ def report_of(*folders: Path, ceilings: Ceilings | None = None) -> Report:
     )
 
 
-def _sheet(folder: Path, ceilings: Ceilings | None, *, alone: bool) -> Sheet:
-    run = read_run(folder) if (folder / "run.json").exists() else None
+def _sheet(folder: Path, ceilings: Ceilings | None, read: Callable[[Path], Run], *, alone: bool) -> Sheet:
+    run = read(folder) if (folder / "run.json").exists() else None
     plan, profile, watched = read_plan(folder), read_profile(folder), read_watched(folder)
     if run is None and plan is None and profile is None and watched is None:
+        refuse_missing(folder)
         raise RunError(f"{folder} is not a run: it holds no run.json, plan.json, profile.json or watched.json")
     rows = tuple(run.rows()) if run is not None else ()
     ledger = ledger_of(plan, profile, run, watched)
-    findings = _findings(folder, run, profile, watched, rows)
+    findings = _findings(folder, run, profile, watched, rows, steps=_steps(run, plan))
     sheet = Sheet(
         name=folder.name or str(folder),
         path=str(folder),
@@ -67,6 +69,7 @@ def _sheet(folder: Path, ceilings: Ceilings | None, *, alone: bool) -> Sheet:
         events=tuple(run.happened()) if run is not None else (),
         layers=tuple(_spread(run.layer_rows())) if run is not None else (),
         out_of_memory=read_out_of_memory(folder) if run is not None and run.status == "failed" else None,
+        data=None if watched is None else watched.data,
     )
     sheet = _with_usage(sheet, plan, profile, watched)
     sheet = _with_profile(sheet, profile, ceilings)
@@ -75,7 +78,13 @@ def _sheet(folder: Path, ceilings: Ceilings | None, *, alone: bool) -> Sheet:
 
 
 def _findings(
-    folder: Path, run: Run | None, profile: Profile | None, watched: Watched | None, rows: tuple[LogRow, ...]
+    folder: Path,
+    run: Run | None,
+    profile: Profile | None,
+    watched: Watched | None,
+    rows: tuple[LogRow, ...],
+    *,
+    steps: int,
 ) -> Findings:
     """The findings of the checks, then those that follow from the records."""
     found: list[Finding] = []
@@ -86,7 +95,7 @@ def _findings(
     if watched is not None:
         found += [each for each in watched.findings.findings if each not in found]
         checks = tuple(dict.fromkeys((*checks, *watched.findings.checks)))
-    for signs in _signs(folder, run, profile, watched, rows):
+    for signs in _signs(run, profile, watched, rows, steps=steps):
         seen = {each.check for each in found}
         diagnosed = [each for each in diagnose(signs) if each.check not in seen]
         found = [*said_once(found, diagnosed), *diagnosed]
@@ -96,16 +105,23 @@ def _findings(
     return Findings(recipe=str(folder), checks=checks, findings=tuple(found), failure=failure)
 
 
+def _steps(run: Run | None, plan: Plan | None) -> int:
+    """The steps of the whole run; 0 if they are unknown. A run that is over took as many as it took."""
+    if run is not None and run.status == "finished":
+        return run.steps
+    return 0 if plan is None else plan.steps or 0
+
+
 def _signs(
-    folder: Path, run: Run | None, profile: Profile | None, watched: Watched | None, rows: tuple[LogRow, ...]
+    run: Run | None, profile: Profile | None, watched: Watched | None, rows: tuple[LogRow, ...], *, steps: int
 ) -> list[Signs]:
     found = []
     if profile is not None:
-        found.append(signs_of(profile))
+        found.append(replace(signs_of(profile), steps=steps))
     if watched is not None:
         found.append(signs_of_watched(watched))
     if run is not None and rows:
-        found.append(Signs(where=run.recipe, rows=rows, device=run.device))
+        found.append(Signs(where=run.recipe, rows=rows, device=run.device, steps=steps))
     return found
 
 
@@ -240,29 +256,30 @@ def _headline(sheet: Sheet, run: Run | None, *, named: str) -> str:
     compared = [entry for entry in sheet.ledger.entries if entry.agrees is not None]
     if run is not None and run.status == "failed":
         why = f": {run.reason.splitlines()[0]}" if run.reason else ""
-        said = f"{name} failed after {counted(run.steps, 'step')}{why}"
+        message = f"{name} failed after {counted(run.steps, 'step')}{why}"
+    elif run is not None and run.status == "stopped":
+        message = f"{name} {run.reason}"
     elif not compared:
-        said = f"{name} has no plan to compare with"
+        message = f"{_so_far(name, run, '; it')} has no plan to compare with"
     elif off:
         worst = max(off, key=lambda entry: abs((entry.difference or 0) / (entry.predicted or 1)))
-        said = f"{name} differs from its plan in {len(off)} of {len(compared)} accounts, most in {worst.account}"
+        differs = f"differs from its plan in {len(off)} of {len(compared)} accounts, most in {worst.account}"
+        message = f"{_so_far(name, run)} {differs}"
     else:
-        said = f"{name} went as planned in all {len(compared)} accounts{_tolerated(compared)}"
-    return f"{said.rstrip('. ')}."
+        message = f"{_so_far(name, run)} went as planned in all {len(compared)} figures"
+    return f"{message.rstrip('. ')}."
 
 
-def _tolerated(entries: list[Entry]) -> str:
-    """The differences within the tolerance that have a known cause, so that the verdict does not hide them."""
-    named = [
-        (each, each.difference / each.predicted)
-        for each in entries
-        if each.cause and each.difference and each.predicted
-    ]
-    return "".join(f"; {each.account} {share:+.0%}: {each.cause}" for each, share in named)
+def _so_far(name: str, run: Run | None, joint: str = " and so far") -> str:
+    """The subject of a verdict. A run that is not finished is called so first."""
+    if run is None or run.status not in ("running", "interrupted"):
+        return name
+    state = "is running," if run.status == "running" else "was interrupted"
+    return f"{name} {state} after {counted(run.steps, 'step')}{joint}"
 
 
 def _went(ledger: Ledger, run: Run | None) -> bool | None:
-    if run is not None and run.status == "failed":
+    if run is not None and run.status in ("failed", "stopped"):
         return False
     compared = [entry for entry in ledger.entries if entry.agrees is not None]
     return not ledger.disagreements if compared else None

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from surefoot.hardware import Datasheet
 from surefoot.records.napkin import Napkin
-from surefoot.records.units import bytes_text, seconds_text
 from surefoot.reports.parts import table_of
+from surefoot.units import bytes_text, flops_text, money_text, seconds_text, short_count
 
 
 def devices_text(sheets: Sequence[Datasheet]) -> RenderableType:
@@ -38,7 +38,7 @@ def device_text(sheet: Datasheet) -> RenderableType:
         table.add_row(f"{name}, dense peak", f"{peak / 1e12:,.1f} TFLOP/s")
     for name, reached in (sheet.reached_flops or {}).items():
         share = f" ({reached / sheet.dense_flops[name]:.0%} of the peak)" if name in sheet.dense_flops else ""
-        table.add_row(f"{name}, reached by large products", f"{reached / 1e12:,.2f} TFLOP/s{share}")
+        table.add_row(f"{name}, reached by large products", f"{_reached(reached)}{share}")
     table.add_row("memory, as labelled", f"{sheet.memory_bytes / 1e9:.0f} GB" if sheet.memory_bytes else "unknown")
     table.add_row("memory, as CUDA reports it", bytes_text(sheet.usable_bytes) if sheet.usable_bytes else "unknown")
     table.add_row("memory bandwidth", _speed(sheet.memory_bandwidth))
@@ -61,14 +61,15 @@ def device_text(sheet: Datasheet) -> RenderableType:
 
 def napkin_text(napkin: Napkin) -> RenderableType:
     """Each sum with the numbers it is made of."""
-    peak, held = f"{napkin.peak_flops / 1e12:,.0f} TFLOP/s", f"{napkin.held_parameters / 1e9:,.3g}B"
+    peak, held = f"{napkin.peak_flops / 1e12:,.0f} TFLOP/s", short_count(napkin.held_parameters)
     lines = [f"{napkin.devices} hold the states of {held} parameters: 16 bytes each in float32 with AdamW"]
     if napkin.training_flops is not None:
         lines.append(
-            f"6 x {napkin.parameters:.3g} parameters x {napkin.tokens:.3g} tokens = {napkin.training_flops:.3g} FLOPs"
+            f"6 x {short_count(napkin.parameters or 0)} parameters x {short_count(napkin.tokens or 0)} tokens = "
+            f"{napkin.training_flops:.3g} FLOPs"
         )
     if napkin.seconds is not None:
-        dollars = "" if napkin.dollars is None else f", {napkin.dollars:,.0f} dollars"
+        dollars = "" if napkin.dollars is None else f", {money_text(napkin.dollars)}"
         lines.append(f"at {napkin.mfu:.0%} of {peak} each: {seconds_text(napkin.seconds)}{dollars}")
     if napkin.flops_in_days is not None:
         lines.append(
@@ -94,4 +95,9 @@ def _speed(amount: float, way: str = "") -> str:
 
 
 def _bandwidth(amount: float) -> str:
-    return f"{amount / 1e9:,.0f}" if amount else "-"
+    return "-" if not amount else f"{amount / 1e9:,.0f}" if amount >= 1e10 else f"{amount / 1e9:.2g}"
+
+
+def _reached(flops: float) -> str:
+    """Of a GPU in TFLOP/s; a CPU may reach much less."""
+    return f"{flops / 1e12:,.2f} TFLOP/s" if flops >= 1e12 else f"{flops_text(flops)}/s"

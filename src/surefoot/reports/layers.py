@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from surefoot.costs.layers import by_verdict, verdicts_of
-from surefoot.records.layers import Layer, LayersRow, layer_figures
-from surefoot.records.units import counted
+from surefoot.records.layers import Layer, LayersRow
 from surefoot.reports.parts import table_of
+from surefoot.units import counted
 
 _NARROW = (0, 2, 3, 4, 5, 6, 7)
 """The columns that a terminal of 80 characters has room for."""
@@ -29,6 +29,18 @@ def layers_text(rows: Sequence[LayersRow]) -> list[RenderableType]:
     head = f"\nlayers at step {last.step}{of}; {counted(len(rows), 'measured step')}"
     said = [Text(f"{verdict}: {layers}", style="yellow") for verdict, layers in by_verdict(rows).items()]
     return [Text(head, style="bold"), table, *said]
+
+
+def layer_figures(layer: Layer | None) -> list[str]:
+    """Gradient, update, mean, deviation, zeros and saturated as text; `-` where there was nothing to measure."""
+    if layer is None:
+        return ["-"] * 6
+    numbers = (layer.gradient_norm, layer.update_ratio, layer.mean, layer.deviation)
+    shares = (layer.zeros, layer.saturated)
+    return [
+        *("-" if each is None else f"{each:.3g}" for each in numbers),
+        *("-" if each is None else f"{each:.1%}" for each in shares),
+    ]
 
 
 def layer_cells(name: str, layer: Layer, verdict: str) -> list[str]:

@@ -3,10 +3,10 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from surefoot.records.html import difference_text
 from surefoot.records.ledger import Entry, Ledger
-from surefoot.records.units import amount_text
+from surefoot.reports.html import difference_text
 from surefoot.reports.parts import table_of
+from surefoot.units import amount_text
 
 
 def ledger_text(ledger: Ledger) -> RenderableType:

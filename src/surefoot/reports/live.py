@@ -1,8 +1,10 @@
 """The live view of a training run: progress, loss, gradient norm, speed, waiting for data, time left."""
 
+from __future__ import annotations
+
 from collections import deque
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -10,17 +12,23 @@ from rich.table import Column
 
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
-from surefoot.records.units import bytes_text, seconds_text
+from surefoot.units import bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _RECENT = 50
 """The steps whose mean time says how long the rest takes."""
 
 
 class LiveView:
-    """Enter it, then call it after every step. It shows a bar on a terminal; elsewhere, a line now and then."""
+    """Enter it, then call it after every step. It shows a bar on a terminal; elsewhere, a line now and then.
 
-    def __init__(self, steps: int, *, console: Console, every: int | None = None) -> None:
-        self.console, self.steps = console, steps
+    A `warning` is shown with the first step.
+    """
+
+    def __init__(self, steps: int, *, console: Console, every: int | None = None, warning: str = "") -> None:
+        self.console, self.steps, self.warning = console, steps, warning
         self.every = every or max(1, steps // 10)
         self._told_memory = False
         self._seconds: deque[float] = deque(maxlen=_RECENT)
@@ -29,7 +37,7 @@ class LiveView:
             TextColumn("[bold]step"),
             MofNCompleteColumn(),
             BarColumn(bar_width=8),
-            TextColumn("{task.fields[line]}", table_column=cut),
+            TextColumn("{task.fields[line]}", table_column=cut, markup=False),
             console=console,
             disable=not console.is_terminal,
             expand=True,
@@ -48,6 +56,8 @@ class LiveView:
     def __call__(self, run: Run, row: LogRow) -> None:
         if not self._told_memory:
             self._told_memory = True
+            if self.warning:
+                self.console.print(self.warning, style="yellow", highlight=False)
             for line in (*run.choices, memory_line(run)):
                 self.console.print(line, style="dim", highlight=False)
         self._seconds.append(row.seconds)

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from surefoot.errors import RunError
 from surefoot.records.looked import Looked, LookedModule, form_text
-from surefoot.records.units import bytes_text
 from surefoot.reports.layers import figures_table
 from surefoot.reports.parts import table_of
+from surefoot.units import bytes_text
 
 _MOST = 12
 """How many readers, and tensors that share a storage, are listed."""

@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.lr_range import LrRange
-from surefoot.records.units import counted
 from surefoot.reports.braille import curve
 from surefoot.reports.parts import title
+from surefoot.units import counted
 
 WIDTH, HEIGHT, MARGIN = 72, 12, 9
 

@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.merged import Merged
-from surefoot.records.units import bytes_text
+from surefoot.units import bytes_text
 
 
 def merged_text(merged: Merged) -> RenderableType:

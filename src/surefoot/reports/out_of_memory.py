@@ -10,8 +10,8 @@ from rich.text import Text
 from surefoot.costs.out_of_memory import cause_of, setting_text
 from surefoot.records.explanation import Place
 from surefoot.records.out_of_memory import LiveTensor, OutOfMemory
-from surefoot.records.units import bytes_text
 from surefoot.reports.parts import table_of
+from surefoot.units import bytes_text
 
 _MODULES = 3
 """How many modules of an account are named."""

@@ -4,9 +4,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.overfit import Overfit
-from surefoot.records.units import counted
 from surefoot.reports.findings import findings_text
 from surefoot.reports.parts import table_of, title
+from surefoot.units import counted
 
 
 def overfit_text(overfit: Overfit) -> RenderableType:

@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML file. Needs `pip install 'surefoot[report]'`."""
+"""The report as one self-contained HTML file. Needs plotly."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from pathlib import Path
 
 from surefoot.costs.layers import verdicts_of
 from surefoot.costs.out_of_memory import cause_of
-from surefoot.errors import MissingPackage
+from surefoot.errors import MissingPackage, installing
+from surefoot.plain_files import write_whole
 from surefoot.records.codec import to_plain
-from surefoot.records.files import write_whole
 from surefoot.records.finding import Finding
-from surefoot.records.html import html_table, ledger_table
-from surefoot.records.markup import Markup, joined, markup
 from surefoot.records.report import ModuleShare, Report, Sheet
-from surefoot.records.units import bytes_text, count_text, flops_text, seconds_text
 from surefoot.reports import figures
+from surefoot.reports.html import html_table, ledger_table, source_html
 from surefoot.reports.layers import COLUMNS, layer_cells
+from surefoot.reports.markup import Markup, joined, markup
+from surefoot.reports.splits import splits_section
+from surefoot.units import bytes_text, count_text, flops_text, seconds_text
 
 MODULES = 15
 """How many modules the table shows; the tree next to it has all."""
@@ -40,7 +41,7 @@ _VERDICTS = {True: "good", False: "bad", None: ""}
 
 def write_page(report: Report, file: Path) -> None:
     """Writes the page completely or not at all."""
-    write_whole(file, page(report))
+    write_whole(file, page(report), shared=True)
 
 
 def page(report: Report) -> str:
@@ -114,7 +115,7 @@ def _sheet(sheet: Sheet, of: str, charts: _Charts) -> Iterator[Markup]:
     yield from _section(f"Out of memory{of}", _out_of_memory(sheet))
     yield from _section(
         f"Memory over one step{of}",
-        charts.place(figures.timeline_figure(sheet), f"{sheet.timeline_of.capitalize()}, by account", tall=True),
+        charts.place(figures.timeline_figure(sheet), f"{sheet.timeline_of.capitalize()}, by kind", tall=True),
     )
     yield from _section(f"Where it {'went' if sheet.timeline_of != 'planned' else 'goes'}{of}", _where(sheet, charts))
     yield from _section(f"Layers{of}", _layers(sheet, charts))
@@ -123,6 +124,7 @@ def _sheet(sheet: Sheet, of: str, charts: _Charts) -> Iterator[Markup]:
         f"Findings{of}", joined(_finding(each) for each in (sheet.findings.by_severity if sheet.findings else ()))
     )
     yield from _section(f"Tokens{of}", _tokens(sheet))
+    yield from _section(f"Data{of}", splits_section(sheet.data))
     yield from _section(f"Cost{of}", _facts_of(sheet.cost))
     yield from _section(f"Events{of}", _events(sheet))
     yield from _section(f"Chosen and assumed{of}", joined(map(_note, sheet.notes)))
@@ -216,8 +218,9 @@ def _facts_of(facts: dict[str, str]) -> Markup:
 
 def _finding(finding: Finding) -> Markup:
     return markup(
-        '<div class="first {severity}"><b>{check}</b><p>{seen}</p><p>{why}</p><p>Remedy: {remedy}</p>'
+        '<div class="first {severity}"><b>{check}</b>{source}<p>{seen}</p><p>{why}</p><p>Remedy: {remedy}</p>'
         '<p class="where">{where}</p></div>',
+        source=source_html(finding),
         **vars(finding),
     )
 
@@ -259,6 +262,6 @@ def _plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise MissingPackage("--html needs plotly: pip install 'surefoot[report]'") from error
+        raise MissingPackage(f"--html needs plotly: {installing('report', 'plotly')}") from error
     script: str = get_plotlyjs()
     return script

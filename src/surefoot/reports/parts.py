@@ -7,7 +7,8 @@ from rich.text import Text
 
 from surefoot.records.finding import Finding
 from surefoot.records.plan import Fit
-from surefoot.records.units import bytes_text, knobs_text
+from surefoot.reports.source_lines import changed_line, marked_lines
+from surefoot.units import bytes_text, knobs_text
 
 _COLOUR = {"error": "red", "warning": "yellow", "info": "cyan"}
 
@@ -48,10 +49,15 @@ def _head(finding: Finding) -> Text:
 
 
 def finding_text(finding: Finding) -> RenderableType:
-    """What surefoot saw, where, why it hurts, the remedy."""
+    """The lines at fault, then what surefoot saw, why it hurts, the remedy, and the change if it is certain."""
     body = Table.grid(padding=(0, 2))
     body.add_column(style="dim")
     body.add_column()
+    shown = [f"{each.file}:{each.line}" for each in finding.marks[:1]]
     for label in ("seen", "where", "why", "remedy"):
-        body.add_row(label, getattr(finding, label))
-    return Group(_head(finding), Padding(body, (0, 0, 1, 2)))
+        if label != "where" or finding.where not in shown:
+            body.add_row(label, getattr(finding, label))
+    if finding.edit is not None:
+        body.add_row("change", changed_line(finding.edit))
+    lines = [*marked_lines(finding.marks), *([Text()] if finding.marks else [])]
+    return Group(_head(finding), *lines, Padding(body, (0, 0, 1, 2), expand=False))

@@ -1,11 +1,11 @@
-"""The figures of a report as PNG files, for a README. Needs `pip install 'surefoot[report]'` and Chromium or Chrome."""
+"""The figures of a report as PNG files, for a README. Needs plotly, kaleido, and Chromium or Chrome."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from surefoot.errors import MissingPackage
+from surefoot.errors import MissingPackage, installing
 from surefoot.records.report import Report
 from surefoot.reports.figures import Figure, as_text, titled_figures
 
@@ -36,7 +36,7 @@ def _draw(drawn: list[Any], files: list[Path]) -> None:
         import plotly.io
         from choreographer.errors import ChromeNotFoundError
     except ImportError as error:
-        raise MissingPackage("--png needs plotly and kaleido: pip install 'surefoot[report]'") from error
+        raise MissingPackage(f"--png needs plotly and kaleido: {installing('report', 'plotly', 'kaleido')}") from error
     try:
         plotly.io.write_images(fig=drawn, file=files, width=WIDTH, height=HEIGHT, scale=SCALE)
     except ChromeNotFoundError as error:

@@ -1,131 +1,131 @@
-"""A plan as text: whether it fits, its memory, FLOPs, traffic and time, and how it would be allocated on a GPU."""
+"""A plan in fifteen lines: does it fit, what takes the memory, the time and money, what to change, how sure this is."""
+
+from __future__ import annotations
+
+import textwrap
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from surefoot.costs.advice import advise, largest
-from surefoot.costs.conventions import CONVENTIONS
-from surefoot.records.plan import Fit, Plan
-from surefoot.records.units import bytes_text, count_text, counted, flops_text
-from surefoot.records.usage import Peak, Usage
-from surefoot.reports.parts import fit_text, table_of, title
-from surefoot.reports.plan_time import step_time_text
-from surefoot.reports.usage import usage_text
+from surefoot.costs.advice import first_change
+from surefoot.records.plan import Plan, RunCost
+from surefoot.reports.memory_bar import memory_bar
+from surefoot.reports.parts import fit_text
+from surefoot.reports.plan_sure import all_assumptions, sure_of
+from surefoot.reports.plan_tables import plan_tables
+from surefoot.units import bytes_text, count_text, counted, money_estimate, seconds_estimate, short_count
+
+TWO_LINES = 158
+"""Characters of a line that says what the plan did not look at; `--tables` has all of it."""
 
 
-def plan_text(plan: Plan) -> RenderableType:
-    """What a step will take. Memory comes first: it decides whether the run starts at all."""
+def plan_text(plan: Plan, *, tables: bool = False, assumed: bool = False) -> RenderableType:
+    """The answer first; with `tables` everything that was counted, with `assumed` everything that was assumed."""
     return Group(
-        *_verdict(plan),
-        _headline(plan.recipe, plan.steady),
-        Text(),
-        title(plan.recipe, plan.knobs, plan.about),
+        _verdict(plan),
+        *(Text(textwrap.shorten(said, TWO_LINES, placeholder=" ..."), style="yellow") for said in _not_seen(plan)),
         Text(
             f"{counted(plan.parameters, 'parameter')}, {counted(plan.tokens_per_step, plan.unit)} per step "
             f"in {counted(plan.micro_batches, 'micro-batch')}"
             + (f", {counted(plan.steps, 'step')}" if plan.steps is not None else "")
         ),
         *([Text(f"one of {plan.ranks:,} ranks: {plan.layout}")] if plan.layout else []),
-        usage_text(plan.first, plan.steady, around=_around(plan), absent=_absent(plan)),
-        *_traffic(plan),
-        *_conventions(plan),
-        *_reserved(plan),
-        *step_time_text(plan),
-        Text(f"{_held_of_a_checkpoint(plan)}; staging one takes as much host memory again"),
-        *map(Text, plan.choices),
-        *([Text(f"traced: {plan.blocks}", style="dim")] if plan.blocks else []),
-        *(Text(f"assumed: {note}", style="yellow") for note in plan.assumptions),
+        Text(),
+        _answers(plan, more="" if tables and assumed else _more(plan, tables=tables, assumed=assumed)),
+        *(plan_tables(plan) if tables else []),
+        *(Text(f"assumed: {note}", style="yellow") for note in (all_assumptions(plan) if assumed else ())),
     )
 
 
-def _verdict(plan: Plan) -> list[RenderableType]:
+def _verdict(plan: Plan) -> RenderableType:
     """Whether the step fits the GPU, and by how much."""
     fit = plan.fit
     if fit is None:
-        return []
+        needs = f" takes {bytes_text(plan.steady.peak.peak_bytes)} at the peak of a step"
+        return Text.assemble((plan.recipe, "bold"), needs, "" if plan.time else "; add --on h100 for a GPU")
     only = " with expandable segments only" if fit.fits and fit.allocator == "expandable" else ""
-    needs = f": it takes {bytes_text(fit.total_bytes)} of {bytes_text(fit.memory_bytes)}"
+    most = "up to " if plan.compiled_bytes is not None else ""
+    needs = f": it takes {most}{bytes_text(fit.total_bytes)} of {bytes_text(fit.memory_bytes)}"
+    return Text.assemble(
+        (plan.recipe, "bold"), " ", (fit_text(fit) + only, "bold green" if fit.fits else "bold red"), needs
+    )
+
+
+def _not_seen(plan: Plan) -> list[str]:
+    """What the numbers leave out or what exceeds them: it must not be overlooked."""
+    higher = {
+        name: usage.peak.peak_bytes
+        for name, usage in {"an evaluation": plan.evaluate, "a resume": plan.resume}.items()
+        if usage.peak.peak_bytes > plan.live_bytes
+    }
     return [
-        Text.assemble(
-            (plan.recipe, "bold"), " ", (fit_text(fit) + only, "bold green" if fit.fits else "bold red"), needs
-        )
+        *plan.without,
+        *plan.script,
+        *(f"not counted: {note}" for note in plan.left_out),
+        *(f"not in this verdict: {name} takes {bytes_text(size)}" for name, size in higher.items()),
     ]
 
 
-def _headline(name: str, usage: Usage) -> RenderableType:
-    """The answer in one line: the peak of memory, the largest tensor at that moment, and what to do about it."""
-    said = f"{bytes_text(usage.peak.peak_bytes)} at the peak"
-    holding = largest(usage)
-    if holding is not None:
-        made = f" of {holding.operator}" if holding.operator else ""
-        inside = f" in {holding.module or holding.phase}"
-        said += f"; largest is {bytes_text(holding.size_bytes)}, {holding.tensor}{made}{inside} ({holding.account})"
-        said += f": {advise(holding)}" if advise(holding) else ""
-    return Text.assemble((name, "bold"), ": ", said)
-
-
-def _around(plan: Plan) -> dict[str, Peak]:
-    """The peaks before and after the steps."""
-    found = {"init": plan.init, "evaluate": plan.evaluate, "resume": plan.resume}
-    return {name: usage.peak for name, usage in found.items() if usage.peak.peak_bytes}
-
-
-def _absent(plan: Plan) -> dict[str, str]:
-    return {} if plan.evaluate.peak.peak_bytes else {"evaluate": "not planned: the recipe has no evaluation"}
-
-
-def _traffic(plan: Plan) -> list[RenderableType]:
-    """Every collective of a steady step, and the FLOPs that can overlap with it."""
-    tally = plan.steady.tally
-    table = table_of("collective", "over", "in", "times", "bytes", "can overlap")
-    for each in (account for account in tally.accounts if account.name.startswith("collectives/")):
-        _, place = each.name.split("/", 1)
-        size, beside = tally.total(f"traffic/{place}"), tally.total(f"overlap/{place}")
-        table.add_row(*place.split("/"), count_text(each.amount), bytes_text(size), flops_text(beside))
-    return [Text("\ntraffic of one rank", style="bold"), table] if table.row_count else []
-
-
-def _conventions(plan: Plan) -> list[RenderableType]:
-    """FLOPs per token: as counted, and by the formulas that other projects use for their MFU."""
-    if len(plan.flops_per_token) < 2:
-        return []
-    table = table_of(f"FLOPs per {plan.unit}", "", "formula")
-    table.columns[2].justify = "left"
-    for name, amount in plan.flops_per_token.items():
-        rule = CONVENTIONS.get(name)
-        told = f"{rule.formula}: {rule.used_by}" if rule else "this plan, without recomputation"
-        table.add_row(name, flops_text(amount), told)
-    return [Text(), table]
-
-
-def _reserved(plan: Plan) -> list[RenderableType]:
-    """What torch's allocator would reserve on a GPU for these tensors."""
-    if not plan.reserved_bytes:
-        return []
-    if plan.fit is not None:
-        return [_on_device(plan, plan.fit)]
-    classic, expandable = (bytes_text(plan.reserved_bytes[name]) for name in ("classic", "expandable"))
-    said = f"for these tensors a GPU would reserve {classic}, with expandable segments {expandable}"
-    return [Text(f"\n{said} (modelled; without the GPU's own workspaces)")]
-
-
-def _on_device(plan: Plan, fit: Fit) -> RenderableType:
-    """The three numbers: the bytes in use, the bytes that the allocator reserves, the bytes taken from the device."""
-    classic, expandable = (bytes_text(plan.reserved_bytes[name]) for name in ("classic", "expandable"))
+def _answers(plan: Plan, *, more: str) -> RenderableType:
     table = Table.grid(padding=(0, 2))
-    table.add_column(min_width=12)
-    table.add_column(justify="right", min_width=12)
+    table.add_column(style="bold")
     table.add_column()
-    table.add_row("live", bytes_text(plan.live_bytes), "tensors and workspaces at the highest peak")
-    table.add_row("reserved", classic, f"by torch's caching allocator, modelled; {expandable} with expandable segments")
-    table.add_row("device", bytes_text(fit.total_bytes), f"with {bytes_text(fit.context_bytes)} of CUDA context")
-    return Group(Text(f"\non {fit.device}", style="bold"), Padding(table, (0, 0, 0, 2)))
+    for label, answer in (
+        ("memory", _memory(plan)),
+        ("step", _step(plan)),
+        ("run", _run(plan)),
+        ("change", first_change(plan)),
+        ("sure", sure_of(plan)),
+        ("more", more),
+    ):
+        if answer:
+            table.add_row(label, answer)
+    return table
 
 
-def _held_of_a_checkpoint(plan: Plan) -> str:
-    held = bytes_text(plan.state_bytes)
-    if not plan.layout:
-        return f"a checkpoint holds {held}"
-    return f"this rank holds {held} of a checkpoint of {bytes_text(plan.checkpoint_bytes)}"
+def _memory(plan: Plan) -> RenderableType:
+    peak = plan.steady.peak
+    inside = f" of {peak.module}" if peak.module else ""
+    lines = [Text(f"{bytes_text(peak.peak_bytes)} of tensors at the peak, in {peak.phase}{inside}")]
+    before = {"while the model is built": plan.init, "in the first step": plan.first}
+    when, most = max(((name, usage.peak.peak_bytes) for name, usage in before.items()), key=lambda pair: pair[1])
+    if most > 1.02 * peak.peak_bytes:  # the verdict is about the whole run: say that a step is not what decides it
+        lines.append(Text(f"{bytes_text(most)} {when}: more than any later step takes", style="yellow"))
+    if plan.compiled_bytes is not None:
+        low, high = map(bytes_text, plan.compiled_bytes)
+        lines.append(Text(f"as written; compiled, {low} to {high} of the card in 4 of 5 cases"))
+    return Group(*lines, *memory_bar(plan))
+
+
+def _step(plan: Plan) -> str:
+    time = plan.time
+    if time is None:
+        return ""
+    ends = (time.interval.low_seconds, time.interval.high_seconds) if time.interval is not None else None
+    share = f", MFU {time.flops_only_seconds / time.seconds:.0%}" if time.flops_only_seconds else ""
+    bound, seconds = max(time.bounds.items(), key=lambda item: item[1], default=("", 0.0))
+    limit = f"; {seconds / time.seconds:.0%} of it {bound}" if bound else ""
+    speed = f"{count_text(float(f'{plan.tokens_per_step / time.seconds:.3g}'))} {plan.unit}s/s"
+    return f"{seconds_estimate(time.seconds, ends)}: {speed}{share}{limit}"
+
+
+def _run(plan: Plan) -> str:
+    cost = plan.cost
+    if cost is None:
+        return ""
+    ends = (cost.low * cost.seconds, cost.high * cost.seconds) if cost.low != cost.high else None
+    parts = [f"{seconds_estimate(cost.seconds, ends)} on {counted(cost.devices, 'device')}", *_money(cost)]
+    return f"{counted(cost.steps, 'step')}, {short_count(cost.tokens)} {plan.unit}s: {', '.join(parts)}"
+
+
+def _money(cost: RunCost) -> list[str]:
+    return [] if cost.dollars is None else [money_estimate(cost.dollars, (cost.low, cost.high))]
+
+
+def _more(plan: Plan, *, tables: bool, assumed: bool) -> str:
+    """Where the rest is."""
+    count = 0 if assumed else len(all_assumptions(plan))
+    parts = [] if tables else ["--tables (all that was counted)"]
+    parts += [f"--assumed ({counted(count, 'assumption')})"] if count else []
+    return ", ".join([*parts, "--html FILE"])

@@ -4,8 +4,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.plan_changes import Change, PlanChanges
-from surefoot.records.units import amount_text
 from surefoot.reports.parts import table_of
+from surefoot.units import amount_text
 
 
 def plan_changes_text(found: PlanChanges) -> RenderableType:

@@ -10,12 +10,12 @@ from surefoot.costs.trace_time import OUTSIDE
 from surefoot.records.finding import Finding
 from surefoot.records.plan import Plan
 from surefoot.records.report import ModuleShare, Report, Sheet
-from surefoot.records.units import bytes_text, count_text, counted, flops_text, seconds_text
 from surefoot.reports.gather import cost_facts
 from surefoot.reports.modules import by_module, repeated_as_one
 from surefoot.reports.page import write_page
 from surefoot.reports.parts import fit_text
 from surefoot.reports.plan_time import cost_interval, dollars_text, speed_interval, step_interval
+from surefoot.units import bytes_text, count_text, counted, flops_text, seconds_text
 
 
 def write_plan_page(plan: Plan, file: Path) -> None:

@@ -4,11 +4,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from surefoot.costs.trace_time import OUTSIDE
-from surefoot.records.plan import Plan
-from surefoot.records.run_cost import RunCost
+from surefoot.records.plan import Plan, RunCost
 from surefoot.records.step_time import StepTime
-from surefoot.records.units import between, count_text, counted, seconds_text
 from surefoot.reports.parts import table_of
+from surefoot.units import between, count_text, counted, money_figure, money_text, seconds_text
 
 MODULES_SHOWN = 8
 
@@ -25,7 +24,6 @@ def step_time_text(plan: Plan) -> list[RenderableType]:
         *_flops_only(time),
         _table(time),
         *([] if plan.cost is None else [Text(_cost(plan.cost, plan.unit))]),
-        *(Text(f"assumed: {note}", style="yellow") for note in (*time.assumptions, *_of_cost(plan))),
         *([] if time.interval is None else [Text(f"80%: {time.interval.of}", style="dim")]),
     ]
 
@@ -56,7 +54,8 @@ def dollars_text(cost: RunCost) -> str:
     if cost.dollars is None:
         return ""
     low, high = cost.low * cost.dollars, cost.high * cost.dollars
-    return f"{cost.dollars:,.0f} dollars" + ("" if low == high else f" ({between(low, high, count_text)})")
+    known = money_figure(low) == money_figure(high)
+    return money_text(cost.dollars) + ("" if known else f" ({between(low, high, money_figure)})")
 
 
 def _flops_only(time: StepTime) -> list[RenderableType]:
@@ -88,10 +87,6 @@ def _cost(cost: RunCost, unit: str) -> str:
         f"{counted(cost.devices, 'device')}, {cost.device_hours:,.1f} device-hours{dollars}{energy}; "
         f"goodput {cost.goodput:.1%} with {cost.failures:.2g} failures expected"
     )
-
-
-def _of_cost(plan: Plan) -> tuple[str, ...]:
-    return () if plan.cost is None else plan.cost.assumptions
 
 
 def _by_size(totals: dict[str, float]) -> list[tuple[str, float]]:

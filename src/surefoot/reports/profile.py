@@ -10,14 +10,13 @@ from rich.text import Text
 
 from surefoot.costs.diagnosis import Signs, diagnose
 from surefoot.costs.module_shares import bound, module_shares, operator_seconds, seen_ceilings
-from surefoot.records.comparison import Comparison
 from surefoot.records.ledger import Ledger
-from surefoot.records.profile import Profile
+from surefoot.records.profile import Comparison, Profile
 from surefoot.records.report import ModuleShare
-from surefoot.records.units import counted, flops_text, seconds_text
 from surefoot.reports.gather import signs_of
 from surefoot.reports.ledger import ledger_text
 from surefoot.reports.parts import finding_text, table_of, title
+from surefoot.units import counted, flops_text, seconds_text
 
 MODULES_SHOWN = 8
 

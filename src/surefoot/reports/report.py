@@ -7,12 +7,12 @@ from rich.text import Text
 
 from surefoot.records.report import Report
 from surefoot.records.run import Run
-from surefoot.records.units import seconds_text
 from surefoot.reports.ledger import ledger_text
 from surefoot.reports.out_of_memory import out_of_memory_text
 from surefoot.reports.parts import finding_text
 from surefoot.reports.profile import where_text
 from surefoot.reports.run import run_text
+from surefoot.units import seconds_text
 
 
 def report_text(report: Report, runs: Sequence[Run]) -> RenderableType:

@@ -5,11 +5,11 @@ from rich.text import Text
 
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
-from surefoot.records.units import counted, seconds_text
 from surefoot.reports.data import token_ledger_text
 from surefoot.reports.layers import layers_text
 from surefoot.reports.live import held_out_text, metric_text
 from surefoot.reports.parts import table_of, title
+from surefoot.units import counted, seconds_text
 
 
 def run_text(run: Run) -> RenderableType:

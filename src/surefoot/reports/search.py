@@ -4,9 +4,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.search import Answer, Search, Trial
-from surefoot.records.units import amount_text, between, bytes_text, count_text, counted, knobs_text, seconds_text
 from surefoot.reports.budget import limit_line
 from surefoot.reports.parts import table_of
+from surefoot.units import amount_text, between, bytes_text, count_text, counted, knobs_text, seconds_text
 
 
 def search_text(search: Search) -> RenderableType:

@@ -4,8 +4,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.records.serving import Served, Serving
-from surefoot.records.units import bytes_text, counted
 from surefoot.reports.parts import table_of, title
+from surefoot.units import bytes_text, counted
 
 
 def serving_text(serving: Serving) -> RenderableType:

@@ -10,8 +10,8 @@ from rich.text import Text
 from surefoot.records.explanation import Place
 from surefoot.records.out_of_memory import Held
 from surefoot.records.snapshot import MemorySnapshot
-from surefoot.records.units import bytes_text, counted
 from surefoot.reports.parts import table_of
+from surefoot.units import bytes_text, counted
 
 _LARGEST, _MODULES = 8, 3
 
@@ -25,6 +25,7 @@ def snapshot_text(snapshot: MemorySnapshot) -> RenderableType:
             f"{bytes_text(snapshot.requested_bytes)} of it asked for by live tensors",
         ),
         *_refused(snapshot),
+        *_planned(snapshot),
         Text(),
         _accounts(snapshot),
         Text(),
@@ -59,6 +60,26 @@ def _accounts(snapshot: MemorySnapshot) -> RenderableType:
         share = _bytes(held) / max(1, snapshot.requested_bytes)
         table.add_row(account, phase or "-", bytes_text(_bytes(held)), f"{share:.1%}", modules)
     return table
+
+
+def _planned(snapshot: MemorySnapshot) -> list[RenderableType]:
+    """Each account beside the plan's. A snapshot may be of another moment than the peak."""
+    if not snapshot.planned:
+        return []
+    found: dict[str, int] = {}
+    for each in snapshot.held:
+        found[each.account] = found.get(each.account, 0) + each.bytes
+    planned = {each.account: each.bytes for each in snapshot.planned}
+    table = table_of("account", "in the snapshot", "at the planned peak", "difference")
+    for account in (*planned, *(each for each in found if each not in planned)):
+        table.add_row(account, *_beside(found.get(account, 0), planned.get(account, 0)))
+    table.add_row("reserved", *_beside(snapshot.reserved_bytes, snapshot.planned_reserved_bytes))
+    return [Text(), table]
+
+
+def _beside(found: int, planned: int) -> tuple[str, str, str]:
+    sign = "-" if found < planned else "+" if found > planned else ""
+    return bytes_text(found), bytes_text(planned), sign + bytes_text(abs(found - planned))
 
 
 def _bytes(held: list[Held]) -> int:

@@ -5,8 +5,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from surefoot.records.spike import Attribution, Symptom
-from surefoot.records.units import counted
 from surefoot.reports.parts import table_of
+from surefoot.units import counted
 
 _CAUSES = {
     "samples": "the samples of this batch",
@@ -31,7 +31,7 @@ def attribution_text(found: Attribution) -> RenderableType:
     table = table_of("changed", "gradient norm" if found.symptom.in_gradient else "loss", "")
     for each in found.variations:
         table.add_row(each.change, f"{each.loss:.6g}", "ordinary" if each.cured else "")
-    parts.append(Padding(table, (1, 0, 0, 0)))
+    parts.append(Padding(table, (1, 0, 0, 0), expand=False))
     exact = "bit for bit as logged" if found.as_logged else "not bit for bit as logged"
     taken = counted(found.symptom.step - found.from_step, "step")
     parts.append(Text(f"replayed from step {found.from_step}, {taken}, {exact}", style="dim"))

@@ -7,10 +7,10 @@ from rich.text import Text
 
 from surefoot.costs.trace_time import OUTSIDE
 from surefoot.records.tally import Tally
-from surefoot.records.units import amount_text, bytes_text, flops_text
 from surefoot.records.usage import Peak, Usage
 from surefoot.reports.modules import by_module, numbered
 from surefoot.reports.parts import table_of
+from surefoot.units import amount_text, bytes_text, flops_text
 
 PHASES = ("init", "resume", "load", "forward", "loss", "backward", "update", "evaluate")
 MODULES_SHOWN = 8
@@ -50,7 +50,7 @@ def _shares(tally: Tally, name: str) -> RenderableType:
     table.add_column(justify="right")
     for part, amount in sorted(tally.under(name).items(), key=lambda item: -item[1]):
         table.add_row(part, amount_text(amount, unit), f"{amount / total:.1%}" if total else "")
-    return Padding(table, (0, 0, 0, 2))
+    return Padding(table, (0, 0, 0, 2), expand=False)
 
 
 def _phase_peaks(peaks: dict[str, Peak], absent: dict[str, str]) -> RenderableType:
@@ -62,7 +62,7 @@ def _phase_peaks(peaks: dict[str, Peak], absent: dict[str, str]) -> RenderableTy
         table.add_row(phase, bytes_text(peaks[phase].peak_bytes), peaks[phase].operator)
     for phase, why in absent.items():
         table.add_row(phase, "", why)
-    return Padding(table, (0, 0, 0, 2))
+    return Padding(table, (0, 0, 0, 2), expand=False)
 
 
 def _modules(tally: Tally) -> RenderableType:
@@ -82,4 +82,4 @@ def _modules(tally: Tally) -> RenderableType:
     if rest:
         total = (sum(kind.get(name, 0) for name in rest) for kind in (memory, flops))
         table.add_row(f"{len(rest)} more", bytes_text(next(total)), flops_text(next(total)), "together")
-    return Padding(table, (1, 0, 0, 0))
+    return Padding(table, (1, 0, 0, 0), expand=False)

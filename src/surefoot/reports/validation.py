@@ -3,17 +3,19 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from surefoot.records.units import amount_text, bytes_text, counted
-from surefoot.records.validation import MEMORY, SECONDS, Machine, Row, Validation
+from surefoot.records.validation import MEMORY, SECONDS, Machine, Part, Row, Validation
 from surefoot.reports.parts import table_of
+from surefoot.units import amount_text, bytes_text, counted
 
 
 def validation_text(found: Validation) -> RenderableType:
     """The verdict, a table of all recipes, what failed and why, and what fits."""
     return Group(
-        Text(verdict(found), style="bold red" if found.failed else "bold"),
+        Text(verdict(found), style="bold red" if found.failed or found.failed_parts else "bold"),
         Text(),
-        _table(found),
+        *(Text(part_line(part), style="yellow" if part.status == "failed" else "") for part in found.preflight),
+        *([Text()] if found.preflight else []),
+        *([_table(found)] if found.rows else []),
         *(Text(f"{row.name} {row.status}: {row.reason}", style="yellow") for row in found.rows if row.reason),
         Text(),
         *(Text(f"{account}: {said}") for account, said in by_account(found).items()),
@@ -32,7 +34,9 @@ def machine_text(machine: Machine) -> str:
 def verdict(found: Validation) -> str:
     """How many recipes ran, and how close their plans were."""
     ran = sum(row.status == "measured" for row in found.rows)
-    parts = [f"{ran} of {counted(len(found.rows), 'recipe')} ran"]
+    parts = [preflight_line(found)] if found.preflight else []
+    if found.rows or not parts:
+        parts.append(f"{ran} of {counted(len(found.rows), 'recipe')} ran")
     for name, account in (("memory", MEMORY), ("seconds", SECONDS)):
         if (errors := found.typical_and_worst(account)) is not None:
             parts.append(f"{name} {_closeness(*errors)}")
@@ -60,6 +64,18 @@ def cells(row: Row, account: str) -> tuple[str, str, str]:
     sides = (None, None) if entry is None else (entry.predicted, entry.measured)
     planned, measured = ("-" if side is None or entry is None else amount_text(side, entry.unit) for side in sides)
     return planned, measured, "-" if error is None else percent(error, signed=True)
+
+
+def preflight_line(found: Validation) -> str:
+    """How many parts of the preflight were ok, failed and did not run."""
+    count = {status: sum(part.status == status for part in found.preflight) for status in ("ok", "failed", "not run")}
+    said = [f"{number} {status}" for status, number in count.items() if number]
+    return f"preflight: {', '.join(said)}"
+
+
+def part_line(part: Part) -> str:
+    """A part of the preflight as it is told when it is done."""
+    return f"{part.name}: {part.status}: {part.said}"
 
 
 def row_line(row: Row) -> str:

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from surefoot.records.files import write_whole
-from surefoot.records.html import html_table, ledger_table
-from surefoot.records.markup import Markup, joined, markup
-from surefoot.records.units import bytes_text, count_text, flops_text, seconds_text
+from surefoot.plain_files import write_whole
 from surefoot.records.validation import MEMORY, SECONDS, Machine, Row, Validation
+from surefoot.reports.html import html_table, ledger_table
+from surefoot.reports.markup import Markup, joined, markup
 from surefoot.reports.page import document
 from surefoot.reports.validation import by_account, cells, machine_text, percent, verdict
+from surefoot.units import bytes_text, count_text, flops_text, seconds_text
 
 RESERVED = "device/reserved"
 
 
 def write_validation_page(found: Validation, file: Path) -> None:
     """Writes the page completely or not at all."""
-    write_whole(file, validation_page(found))
+    write_whole(file, validation_page(found), shared=True)
 
 
 def validation_page(found: Validation) -> str:
@@ -30,9 +30,14 @@ def validation_page(found: Validation) -> str:
 def _body(found: Validation) -> Iterator[Markup]:
     made = f"surefoot {version('surefoot')} validate · {found.date} · {machine_text(found.machine)}"
     yield markup('<header><div class="made">{}</div>', made)
-    yield markup('<h1 class="{}">{}</h1>', "bad" if found.failed else "good", verdict(found) + ".")
+    yield markup(
+        '<h1 class="{}">{}</h1>', "bad" if found.failed or found.failed_parts else "good", verdict(found) + "."
+    )
     yield _facts(found.machine)
     yield Markup("</header>")
+    if found.preflight:
+        parts = [[part.name, part.status, part.said] for part in found.preflight]
+        yield markup("<h2>Preflight</h2>{}", html_table(["part", "", "what it found"], parts, numbers=()))
     yield markup("<h2>Planned and measured</h2>{}", _table(found))
     yield markup('<p class="note">{}</p>', "Percentages say how far the plan is off: +3% means that it is too high.")
     accounts = [list(each) for each in by_account(found).items()]

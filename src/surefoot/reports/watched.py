@@ -6,13 +6,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from surefoot.costs.diagnosis import diagnose, said_once
-from surefoot.records.units import bytes_text, count_text, counted, flops_text, seconds_text
 from surefoot.records.usage import Usage
 from surefoot.records.watched import Watched
 from surefoot.reports.findings import Infos, coverage_text, findings_list, findings_number
 from surefoot.reports.gather import signs_of_watched
 from surefoot.reports.profile import by_amount
+from surefoot.reports.splits import splits_text
 from surefoot.reports.usage import usage_text
+from surefoot.units import bytes_text, count_text, counted, flops_text, seconds_text
 
 
 def watched_text(watched: Watched, *, tables: bool = False, infos: bool = False) -> RenderableType:
@@ -24,15 +25,20 @@ def watched_text(watched: Watched, *, tables: bool = False, infos: bool = False)
     number = findings_number(found, costs=costs, infos=shown, option="--infos")
     measured = _usage(watched) if tables else []
     shares = _shares(watched) if tables else []
+    if number and not (listed or watched.trained or watched.steady or watched.failure):
+        return Text(_untrained(watched), style="yellow")
+    numbered = [Text(number, style="" if listed or found.unknown_losses else "green")] if number else []
     return Group(
         *listed,
         Text(_steps(watched), style="bold"),
         *_unmeasured(watched),
         *measured,
         *shares,
-        *([Text()] if measured else []),
-        *([Text(number, style="" if listed or found.unknown_losses else "green")] if number else []),
+        *([] if watched.data is None else [splits_text(watched.data)]),
+        *([Text()] if measured or watched.data is not None else []),
         *coverage_text(found),
+        *([] if watched.trained or not number else [Text(_untrained(watched), style="yellow")]),
+        *(numbered if watched.trained or listed else []),
     )
 
 
@@ -45,6 +51,14 @@ def _usage(watched: Watched) -> list[RenderableType]:
 def _steps(watched: Watched) -> str:
     said = f"{watched.script}: {counted(watched.steps, 'step')} of {', '.join(watched.models) or 'no model'}"
     return said + (f", {count_text(watched.parameters)} parameters" if watched.parameters else "")
+
+
+def _untrained(watched: Watched) -> str:
+    return (
+        f"{watched.script}: no training was seen: no backward pass and no optimizer step ran in this process, so "
+        f"{counted(len(watched.findings.checks), 'check')} had nothing to look at. If the script trains only with "
+        "arguments, write them after --. If it starts other processes that train, start those with torchrun."
+    )
 
 
 def _unmeasured(watched: Watched) -> list[RenderableType]:

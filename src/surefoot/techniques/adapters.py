@@ -22,7 +22,12 @@ def base_parameter_count(model: nn.Module) -> int:
 
 def four_bit_layers(model: nn.Module) -> list[Any]:
     """The layers that hold two weights in a byte."""
-    return [module for module in model.modules() if hasattr(module, "whole_numel")]
+    return [module for module in model.modules() if is_four_bit(module)]
+
+
+def is_four_bit(module: nn.Module) -> bool:
+    """Whether a layer holds two weights in a byte."""
+    return hasattr(module, "whole_numel")
 
 
 def explain(model: nn.Module, recipe: Recipe) -> list[str]:

@@ -9,6 +9,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from surefoot.world.device import wide
+
 
 def clip(parameters: Iterable[torch.nn.Parameter], max_norm: float | None) -> torch.Tensor:
     """The gradients' total norm over all ranks. If it exceeds the maximum, they are scaled down in place."""
@@ -38,7 +40,7 @@ def total_norm(gradients: list[torch.Tensor]) -> torch.Tensor:
     held: dict[float, list[torch.Tensor]] = {}
     for each in cast(list[DTensor], gradients):  # all are, or none
         held.setdefault(share_held(each), []).append(each.to_local())
-    squares = [share * torch.nn.utils.get_total_norm(parts).double() ** 2 for share, parts in held.items()]
+    squares = [share * wide(torch.nn.utils.get_total_norm(parts)) ** 2 for share, parts in held.items()]
     square = torch.stack(squares).sum()
     dist.all_reduce(square)
     return square.sqrt().float()

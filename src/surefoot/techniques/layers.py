@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -16,10 +16,14 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from surefoot.techniques.accumulate import local_part
 from surefoot.techniques.clip import share_held
+from surefoot.torch_inside.autograd import in_graph_task
+from surefoot.torch_inside.modes import in_transform
 from surefoot.trees import tensors_in
-from surefoot.world.world import in_backward, in_transform
+from surefoot.world.device import wide
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from surefoot.world.world import World
 
 Figures = dict[str, Any]
@@ -88,7 +92,7 @@ class Layers:
     def called(self, module: nn.Module, _: Any, output: Any) -> None:
         """A module returned an output."""
         name = self._modules.get(module)
-        if name is None or in_backward() or in_transform():
+        if name is None or in_graph_task() or in_transform():
             return
         values = next((each for each in tensors_in(output) if _can_be_measured(each)), None)
         if values is None:
@@ -129,7 +133,7 @@ class Layers:
         table = torch.zeros(len(places), 9, dtype=torch.float64)
         table[:, 0] = torch.tensor(list(self._counts.values()))
         if self._sums:
-            table[[places[name] for name in self._sums], 1:5] = torch.stack(list(self._sums.values())).cpu()
+            table[[places[name] for name in self._sums], 1:5] = torch.stack(list(self._sums.values())).cpu().double()
         self._add_squares(table[:, 5:], places)
         (total,) = self.world.sum(table)
         modules = {name: module for module, name in self._modules.items()}
@@ -190,14 +194,14 @@ def _ends(module: nn.Module) -> tuple[float, float] | None:
 def _sums(values: torch.Tensor, ends: tuple[float, float] | None) -> torch.Tensor:
     """The sum of the values and of their squares, and how many are not zero and how many are saturated."""
     count = values.numel()
-    wide = values if values.element_size() >= 4 else values.float()
-    mean = wide.mean()
-    spread = torch.linalg.vector_norm(wide - mean).double()  # around the mean: a large one costs no digits
-    mean = mean.double()
+    large = values if values.element_size() >= 4 else values.float()
+    mean = large.mean()
+    spread = wide(torch.linalg.vector_norm(large - mean))  # around the mean: a large one costs no digits
+    mean = wide(mean)
     inside = (values > ends[0]) & (values < ends[1]) if ends else None
     kept = torch.count_nonzero(values)
     free = kept if inside is None else torch.count_nonzero(inside)
-    return torch.stack([mean * count, spread**2 + count * mean**2, kept.double(), free.double()])
+    return torch.stack([mean * count, spread**2 + count * mean**2, wide(kept), wide(free)])
 
 
 def _norm(tensor: torch.Tensor) -> torch.Tensor:
@@ -209,7 +213,7 @@ def _norm(tensor: torch.Tensor) -> torch.Tensor:
 
 def _numbers(tensors: list[torch.Tensor]) -> Iterator[float]:
     """The values of single numbers, read from the device at once."""
-    return iter(torch.stack([each.double() for each in tensors]).tolist() if tensors else [])
+    return iter(torch.stack([wide(each) for each in tensors]).tolist() if tensors else [])
 
 
 def _figures(module: nn.Module, row: list[float], gradient_scale: float) -> Figures:

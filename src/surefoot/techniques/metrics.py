@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from surefoot.recipe.returned import is_stateful
+from surefoot.world.device import wide
 
 if TYPE_CHECKING:
     from surefoot.world.world import World
@@ -58,4 +59,4 @@ class Totals:
 
 
 def _double(number: Any) -> Any:
-    return number.detach().double() if isinstance(number, torch.Tensor) else float(number)
+    return wide(number.detach()) if isinstance(number, torch.Tensor) else float(number)

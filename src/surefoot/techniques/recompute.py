@@ -30,8 +30,8 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe, budget_of
-from surefoot.techniques import budget
-from surefoot.techniques.budget import Block, Settled
+from surefoot.techniques import recompute_budget
+from surefoot.techniques.recompute_budget import Block, Settled
 from surefoot.techniques.selective import policy
 from surefoot.world.world import World
 
@@ -117,12 +117,14 @@ def _settle_at_first_forward(
     """Settles a budget at the first call of the model with gradients, just before it computes."""
     if recipe.tp > 1:
         raise RecipeError(f"recompute={recipe.recompute!r} does not work with tp={recipe.tp}; use full or selective")
-    stand_in = budget.Whole(model) if sharded is None else budget.Unsharded(model, sharded.param_dtype)
+    stand_in = (
+        recompute_budget.Whole(model) if sharded is None else recompute_budget.Unsharded(model, sharded.param_dtype)
+    )
 
     def settle(_: nn.Module, args: Any, kwargs: Any) -> None:
         if torch.is_grad_enabled():
             hook.remove()
-            made.settled = budget.settle(stand_in, made.blocks, (args, kwargs), limit, world, recipe.density)
+            made.settled = recompute_budget.settle(stand_in, made.blocks, (args, kwargs), limit, world, recipe.density)
 
     hook = model.register_forward_pre_hook(settle, with_kwargs=True)
 

@@ -8,24 +8,15 @@ A function that takes one thing, the optimizer, returns a scheduler of torch ins
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from surefoot.errors import RecipeError
+from surefoot.recipe.by_token import ByToken, Schedule
 from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.returned import checked_factor, checked_scheduler
-
-Schedule = Callable[[int, int], float]
-
-
-@dataclass(frozen=True)
-class ByToken:
-    """A schedule with lengths in tokens. `by_step(tokens_per_step)` turns it into a schedule by step."""
-
-    by_step: Callable[[int], Schedule]
 
 
 def constant(*, warmup_steps: float | None = None, warmup_tokens: int | None = None) -> Schedule | ByToken:

@@ -9,21 +9,29 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import CheckpointPolicy
 
+from surefoot.torch_inside.operators import private
+
 aten = torch.ops.aten
 
 KEPT = frozenset(
     {
-        aten._scaled_dot_product_flash_attention_for_cpu.default,
-        aten._scaled_dot_product_flash_attention.default,
-        aten._scaled_dot_product_efficient_attention.default,
-        aten._scaled_dot_product_cudnn_attention.default,
+        private("_scaled_dot_product_flash_attention_for_cpu").default,
+        private("_scaled_dot_product_flash_attention").default,
+        private("_scaled_dot_product_efficient_attention").default,
+        private("_scaled_dot_product_cudnn_attention").default,
         aten.convolution.default,
     }
 )
 """Operators whose results `selective` always keeps."""
 
 EVERY_SECOND = frozenset(
-    {aten.mm.default, aten.addmm.default, aten._scaled_mm.default, aten._grouped_mm.default, aten.linear.default}
+    {
+        aten.mm.default,
+        aten.addmm.default,
+        private("_scaled_mm").default,
+        private("_grouped_mm").default,
+        aten.linear.default,
+    }
 )
 """Operators of which `selective` keeps every second result in a block, starting with the first, as torchtitan does.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from fnmatch import fnmatch
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -34,11 +35,23 @@ def apply(model: nn.Module, recipe: Recipe, mesh: DeviceMesh) -> Cutting:
     """Splits the layers that the plan names. Tied weights stay tied."""
     assert recipe.tensor_plan is not None
     tied = _tied(model)
-    parallelize_module(model, mesh[TENSOR], split_head(model, recipe.tensor_plan(model), recipe))
+    for pattern, style in split_head(model, recipe.tensor_plan(model), recipe).items():
+        for module in _matching(model, pattern):
+            parallelize_module(module, mesh[TENSOR], style)
     for names in tied:
         _tie(model, names)
     cut = (name for name, each in model.named_parameters() if isinstance(each, DTensor) and _is_cut(each))
     return Cutting(mesh[TENSOR].size(), frozenset(cut))
+
+
+def _matching(model: nn.Module, pattern: str) -> list[nn.Module]:
+    """The modules that a key of a plan names. torch 2.8 also takes `blocks.0` for `blocks.*.mlp.0`."""
+    words = pattern.split(".")
+    named = [(name.split("."), module) for name, module in model.named_modules(remove_duplicate=False)]
+    found = [module for name, module in named if len(name) == len(words) and all(map(fnmatch, name, words))]
+    if not found:
+        raise RecipeError(f"tensor_plan splits {pattern!r}, and the model has no module of that name")
+    return found
 
 
 def _is_cut(parameter: DTensor) -> bool:

@@ -7,11 +7,12 @@ says so. Each tensor that only one side has, or that has another shape, must be 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,13 +21,15 @@ from surefoot.checkpoint.consolidate import INDEX
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.run import read_run
-from surefoot.records.units import first_of
+from surefoot.techniques.adapters import is_four_bit
 from surefoot.training.converted_weights import ConvertedWeights, converted
 from surefoot.training.weight_set import SUFFIX, places_of
 from surefoot.training.weights import QUANTIZATION, verified_weights
+from surefoot.units import first_of
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-_SHOWN = 6
+_SHOWN, _PATTERNS = 6, 50
+"""How many names and patterns an error lists. A forged file may have hundreds of thousands."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def with_first_weights(recipe: Recipe, reports: list[Taken] | None = None) -> Re
 def fill(model: torch.nn.Module, source: str, *, accept: str = "") -> Taken:
     """Copies the source's tensors into the model. Raises, before it copies any, if a difference is not accepted."""
     there: _Source | ConvertedWeights
-    state = {name: each for name, each in model.state_dict(keep_vars=True).items() if isinstance(each, torch.Tensor)}
+    state = _tensors(model)
     with _Source(source) as there:
         renamed, words = _prefixed(there.shapes, state)
         told = _compared(there, renamed, state, words)
@@ -139,37 +142,93 @@ def fill(model: torch.nn.Module, source: str, *, accept: str = "") -> Taken:
                         casts[change] = casts.get(change, 0) + 1
             for each in told.mismatched:
                 if each.is_resized:
-                    rows = min(each.there[0], each.here[0])
-                    state[each.name][:rows].copy_(there.tensor(renamed[each.name])[:rows])
+                    _copy_rows(state[each.name], there.tensor(renamed[each.name]))
     return replace(told, casts=casts)
+
+
+class Receiver(Protocol):
+    """What takes a tensor of a file: a tensor of the model, or a layer that packs its weight."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    def copy_(self, value: torch.Tensor, /) -> Any: ...
+
+
+def _tensors(model: torch.nn.Module) -> dict[str, Receiver]:
+    """What a file may fill, by name. A layer in 4 bits stands for its weight and its scales."""
+    state: dict[str, Receiver] = {
+        name: each for name, each in model.state_dict(keep_vars=True).items() if isinstance(each, torch.Tensor)
+    }
+    for name, layer in model.named_modules(remove_duplicate=False):
+        if is_four_bit(layer):
+            for scales in dict(layer.named_buffers(recurse=False)):
+                del state[f"{name}.{scales}"]
+            state[f"{name}.weight"] = cast(Receiver, layer)
+    return state
+
+
+def _copy_rows(target: Receiver, value: torch.Tensor) -> None:
+    """Copies the rows that both have. A layer in 4 bits chooses them itself."""
+    if isinstance(target, torch.Tensor):
+        rows = min(len(value), len(target))
+        target[:rows].copy_(value[:rows])
+    else:
+        target.copy_(value)
 
 
 # ---------------------------------------------------------------------------------------- comparing
 
 
-def _prefixed(shapes: Mapping[str, tuple[int, ...]], state: Mapping[str, torch.Tensor]) -> tuple[dict[str, str], str]:
+def _prefixed(shapes: Mapping[str, tuple[int, ...]], state: Mapping[str, Receiver]) -> tuple[dict[str, str], str]:
     """For each name that the source has, as the model spells it, its name in the source; and the change in words.
 
     Of no change, one prefix less and one prefix more, the one that matches the most names is used.
     """
+    less, without = _without_prefix(shapes, state)
+    more, extra = _with_prefix(shapes, state)
+    if more > less:
+        longer = {extra + name if name not in state else name: name for name in shapes}
+        return longer, f"names matched with the prefix {extra!r} of the model"
+    if less:
+        shorter = {name.removeprefix(without): name for name in shapes}
+        return shorter, f"names matched without their prefix {without!r} in the file"
+    return {name: name for name in shapes}, ""
 
-    def matches(names: Mapping[str, str]) -> int:
-        return sum(name in state for name in names)
 
-    best, words = {name: name for name in shapes}, ""
-    for prefix in sorted({f"{name.partition('.')[0]}." for name in shapes if "." in name}):
-        shorter = {name.removeprefix(prefix): name for name in shapes}
-        if len(shorter) == len(shapes) and matches(shorter) > matches(best):
-            best, words = shorter, f"names matched without their prefix {prefix!r} in the file"
-    for prefix in sorted({f"{name.partition('.')[0]}." for name in state if "." in name}):
-        longer = {prefix + name if name not in state else name: name for name in shapes}
-        if len(longer) == len(shapes) and matches(longer) > matches(best):
-            best, words = longer, f"names matched with the prefix {prefix!r} of the model"
-    return best, words
+def _without_prefix(shapes: Collection[str], state: Collection[str]) -> tuple[int, str]:
+    """How many more names match without a prefix of the source, and which. One pass: a file may have any number."""
+    gains, clashes = Counter[str](), set[str]()
+    for name in shapes:
+        head, dot, rest = name.partition(".")
+        if dot:
+            gains[head + dot] += (rest in state) - (name in state)
+            if rest in shapes and not rest.startswith(head + dot):
+                clashes.add(head + dot)
+    return _most(gains, clashes)
+
+
+def _with_prefix(shapes: Collection[str], state: Collection[str]) -> tuple[int, str]:
+    """The same with a prefix of the model."""
+    gains, clashes = Counter[str](), set[str]()
+    for name in state:
+        head, dot, rest = name.partition(".")
+        if dot and rest in shapes and rest not in state:
+            gains[head + dot] += 1
+            if name in shapes:
+                clashes.add(head + dot)
+    return _most(gains, clashes)
+
+
+def _most(gains: Counter[str], clashes: set[str]) -> tuple[int, str]:
+    """The largest gain and its prefix, the first by name of several. A prefix that makes two names one is left out."""
+    found = ((gain, prefix) for prefix, gain in sorted(gains.items()) if gain > 0 and prefix not in clashes)
+    return max(found, key=lambda each: each[0], default=(0, ""))
 
 
 def _compared(
-    there: _Source | ConvertedWeights, renamed: Mapping[str, str], state: Mapping[str, torch.Tensor], words: str
+    there: _Source | ConvertedWeights, renamed: Mapping[str, str], state: Mapping[str, Receiver], words: str
 ) -> Taken:
     groups: dict[int, list[str]] = {}
     for name, tensor in state.items():
@@ -206,7 +265,8 @@ def _accepting(names: list[str]) -> str:
     """Names for `init_accept`; many of one module as a pattern."""
     if len(names) <= _SHOWN:
         return ",".join(names)
-    return ",".join(sorted({f"{name.partition('.')[0]}.*" if "." in name else name for name in names}))
+    patterns = sorted({f"{name.partition('.')[0]}.*" if "." in name else name for name in names})
+    return ",".join([*patterns[:_PATTERNS], *(["..."] if len(patterns) > _PATTERNS else [])])
 
 
 def _listed(texts: Iterable[str]) -> str:

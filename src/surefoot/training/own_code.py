@@ -6,11 +6,12 @@ import ast
 import hashlib
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+from surefoot.source.owners import is_users
 
 MOST_FILES = 1000
 
@@ -71,7 +72,7 @@ def _files(path: Path, words: list[str], *, level: int = 0) -> Iterator[Path]:
 def _roots(path: Path, top: str) -> list[Path]:
     """The folders that hold a top-level module of the user: next to the file, or on Python's path."""
     # beside an installed recipe, a built-in one for example, stand all packages that pip has installed
-    beside = [each for each in (path.parent, _package_root(path)) if _holds(each, top) and not _installed(each)]
+    beside = [each for each in (path.parent, _package_root(path)) if _holds(each, top) and _is_own(each / top)]
     return beside[:1] or _on_path(top)
 
 
@@ -95,11 +96,9 @@ def _on_path(top: str) -> list[Path]:
     except (ImportError, ValueError, AttributeError):
         return []
     places = [] if spec is None else [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else ())]
-    return [Path(place).resolve().parent for place in places[:1] if not _installed(Path(place).resolve())]
+    return [Path(place).resolve().parent for place in places[:1] if _is_own(Path(place))]
 
 
-def _installed(path: Path) -> bool:
-    """Whether a file belongs to the standard library or was installed by pip."""
-    paths = sysconfig.get_paths()
-    folders = [Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return any(map(path.is_relative_to, folders)) or bool({"site-packages", "dist-packages"} & set(path.parts))
+def _is_own(path: Path) -> bool:
+    """Is it the user's, as it is named and where its links lead? An installer may link to its cache."""
+    return is_users(str(path)) and is_users(str(path.resolve()))

@@ -15,7 +15,7 @@ from surefoot.checkpoint.store import Checkpoints
 from surefoot.data.batches import Batches, batches_of
 from surefoot.errors import CheckpointError
 from surefoot.randomness import set_generators
-from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.recipe import SETTINGS, Recipe
 from surefoot.recipe.sources import has_state
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
@@ -130,7 +130,8 @@ def buffers_kept(step: Step) -> Iterator[None]:
 def in_one_process(run: Run, recipe: Recipe) -> Recipe:
     """The recipe of a run as one process takes its steps: the whole batch, not sharded and not compiled."""
     tokens = cast(int | None, run.settings.get("global_batch_tokens", recipe.global_batch_tokens))
-    alone: dict[str, Any] = {"dp_replicate": 1, "dp_shard": 1, "tp": 1, "loss_parallel": False, "tensor_plan": None}
+    usual = {name: each.default for name, each in SETTINGS.items() if each.changes == "layout"}
+    alone: dict[str, Any] = usual | {"dp_shard": 1, "tensor_plan": None}
     return replace(recipe, global_batch_tokens=tokens, workers=0, compile="off", fullgraph=False, **alone)
 
 

@@ -13,39 +13,24 @@ from pathlib import Path
 import torch
 
 from surefoot.errors import RunError
+from surefoot.plain_files import make_folder, write_whole
 from surefoot.recipe.load import source_of
-from surefoot.recipe.recipe import Knob, Recipe
+from surefoot.recipe.recipe import SETTINGS, Knob, Recipe
 from surefoot.records.data_identity import DataIdentity
-from surefoot.records.files import make_folder, write_whole
 from surefoot.records.log import LogRow, read_rows
 from surefoot.records.run import RESTORED, Run, read_run, write_run
-from surefoot.records.units import counted
-from surefoot.techniques.mesh import DIMENSIONS
+from surefoot.techniques import deterministic
 from surefoot.training.own_code import code_digest, module_digests
+from surefoot.units import counted
+from surefoot.world import cuda
 
-FREE = {
-    "name",
-    "about",
-    "target",
-    "workers",
-    "pin_memory",
-    "save_every",
-    "keep_last",
-    "mirror",
-    "evaluate_every",
-    "evaluation_batches",
-    "metrics_every",
-    "layers_every",
-    "bytes_per_token",
-    "density",
-    "init_accept",
-}
+FREE = {name for name, each in SETTINGS.items() if each.changes == "nothing"}
 """Settings that may change on resume without changing any bit of a step."""
 SELECTING = {"evaluate_every", "evaluation_batches"}
 """Of these, the ones that decide which step is best, or what a scheduler of torch is told: then they may not change."""
-LAYOUT = {*DIMENSIONS, "reshard_after_forward"}
+LAYOUT = {name for name, each in SETTINGS.items() if each.changes == "layout"}
 """Settings that may change on resume, and change steps by rounding only."""
-_USUAL = {field.name: field.default for field in fields(Recipe) if isinstance(field.default, Knob)}
+_USUAL = {name: each.default for name, each in SETTINGS.items()}
 """The setting of a run that began before surefoot had it."""
 FAILURES = 3
 """After so many failures in a row without a new checkpoint, a run resumes only with --accept-change."""
@@ -55,7 +40,7 @@ def folder_for(recipe: Recipe, path: str | None) -> Path:
     """The directory of the run. Refuses a directory that is not empty and holds no run."""
     folder = Path(path) if path else _fresh(Path("runs") / f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}")
     fetching = recipe.mirror is not None and (folder / RESTORED).exists()
-    if folder.exists() and not (folder / "run.json").exists() and not fetching and any(_foreign(folder)):
+    if folder.is_dir() and not (folder / "run.json").exists() and not fetching and any(_foreign(folder)):
         raise RunError(f"{folder} is not empty and holds no run; name another directory")
     make_folder(folder)
     return folder
@@ -82,6 +67,7 @@ def new_run(recipe: Recipe, folder: Path, *, layout: str = "1 rank") -> Run:
         module_digests=module_digests(source) if source else {},
         layout=layout,
         environment=environment(),
+        determinism=deterministic.in_force(),
     )
     if source is not None:
         write_whole(run.source, source.read_bytes())
@@ -90,7 +76,7 @@ def new_run(recipe: Recipe, folder: Path, *, layout: str = "1 rank") -> Run:
 
 
 def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = "1 rank") -> Run:
-    """The run in a directory. Raises if this recipe may not resume it.
+    """Returns the run in a directory, as it resumes. Raises if this recipe may not resume it.
 
     On other ranks or with other sharding it counts as a new attempt: repeated steps may differ by rounding.
     """
@@ -120,14 +106,16 @@ def old_run(recipe: Recipe, folder: Path, *, accept_change: bool, layout: str = 
         starts=run.starts + 1,
         failures=0 if accept_change else run.failures,
         reason="",
+        unsaved="",
         attempt=run.attempt + (accept_change or run.layout != layout),
         layout=layout,
-        data_identity=None if accept_change else run.data_identity,
+        data_identity=None if accept_change else run.data_identity,  # None: hashed anew at this start
         evaluation_identity=None if accept_change else run.evaluation_identity,
         knobs=dict(recipe.knobs),
         settings=settings_of(recipe),
         source_digest=digest,
         module_digests=modules,
+        determinism=deterministic.in_force(),
     )
 
 
@@ -141,9 +129,10 @@ def changed_modules(run: Run, modules: dict[str, str]) -> Iterator[tuple[str, st
 
 def refuse_other_data(before: DataIdentity | None, now: DataIdentity, what: str) -> None:
     """Raises if the data differs from the data that the run began with."""
-    if before is not None and before != now:
+    if before is not None and not before.is_same(now):
+        first = before.first_unlike(now)
         raise RunError(
-            f"the {what} has changed since the run began: it was {before}, and is {now}\n"
+            f"the {what} has changed since the run began: it was {before}, and is {now}{first and f'; {first}'}\n"
             "restore it, name another directory, or accept the change (--accept-change)"
         )
 
@@ -199,6 +188,8 @@ def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
             noted = name == "global_batch_tokens" and before.get(name) is not None
             keep = f" (set it to {was} to keep the batches of the run on any number of ranks)" if noted else ""
             yield f"{name} was {was} and is {given}{keep}"
+    if before.get("deterministic", False) == recipe.deterministic:
+        yield from deterministic.changes(run.determinism, deterministic.in_force(), on_cuda=cuda.is_there())
 
 
 def settings_of(recipe: Recipe) -> dict[str, Knob]:

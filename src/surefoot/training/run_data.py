@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from torch.utils.data import Dataset
 
-from surefoot.build import build_evaluation, build_test
 from surefoot.checkpoint.outline import take_apart, to_json
 from surefoot.data.batches import Batches, batches_in, batches_of, micro_batches
 from surefoot.data.identity import identity_of
 from surefoot.errors import CheckpointError, RecipeError
+from surefoot.recipe.build import build_evaluation, build_test
 from surefoot.recipe.sources import has_state
 from surefoot.records.data_identity import DataIdentity
 from surefoot.records.run import Run
@@ -127,7 +127,9 @@ class RunData:
         return build_evaluation(self.recipe)
 
     def identities(self, run: Run) -> tuple[DataIdentity, DataIdentity | None]:
-        """Identifies the data, and the evaluation data if the run evaluates. Takes about a second."""
+        """Identifies the data, and the evaluation data if the run evaluates. Takes about a second, unless
+        the recipe asks for all samples.
+        """
         assert self.batches.dataset is not None
         data = self._identity(self.batches.dataset, run.data_identity)
         evaluates = self.recipe.evaluate_every is not None
@@ -135,7 +137,8 @@ class RunData:
 
     def _identity(self, dataset: Dataset[Any], before: DataIdentity | None) -> DataIdentity:
         items = before.items if before is not None and before.items else None
-        return identity_of(dataset, seed=self.recipe.seed, workers=self.recipe.loaders, items=items)
+        whole = self.recipe.data_identity == "all"
+        return identity_of(dataset, seed=self.recipe.seed, workers=self.recipe.loaders, items=items, whole=whole)
 
     def _batches(self, *, ahead: bool = False) -> Batches:
         layout = self.step.layout

@@ -14,16 +14,16 @@ from torch.distributed.tensor import DTensor
 from surefoot.checkpoint.consolidate import TensorsOf, whole_tensors
 from surefoot.checkpoint.files import Fingerprint
 from surefoot.errors import DiskError
+from surefoot.plain_files import refusal, sync_file, sync_folder, write_whole
 from surefoot.records.codec import to_json
 from surefoot.records.event import Event, append_event
-from surefoot.records.files import refusal, sync_file, sync_folder, write_whole
 from surefoot.records.finding import Finding, Findings
 from surefoot.records.layers import LayersRow, line_of_layers
 from surefoot.records.log import LogRow, line_of, mend
-from surefoot.records.log_file import LogFile
 from surefoot.records.out_of_memory import OutOfMemory, write_out_of_memory
 from surefoot.records.plan import Plan, write_plan
 from surefoot.records.run import Run, write_run
+from surefoot.training.log_file import LogFile
 from surefoot.training.weights import write_weights
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from surefoot.errors import RunError
 from surefoot.recipe.builtin import builtin_recipes
+from surefoot.recipe.kind import split_target
 from surefoot.recipe.knobs import hints_of
-from surefoot.recipe.load import SETTINGS, find_function, make_recipe, source_of, split_target
+from surefoot.recipe.load import SETTINGS, find_function, make_recipe, source_of
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.export import Export
 from surefoot.records.profile import Profile

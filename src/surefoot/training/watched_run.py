@@ -6,23 +6,28 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
+from surefoot.checkpoint.lock import Lock
 from surefoot.errors import RunError
 from surefoot.events.phases import Phases
 from surefoot.meters.log_rows import Rows
-from surefoot.records.files import make_folder, write_whole
+from surefoot.plain_files import make_folder, write_whole
 from surefoot.records.log import LogRow
 from surefoot.records.out_of_memory import SNAPSHOT, OutOfMemory
 from surefoot.records.run import Run
-from surefoot.records.units import counted
 from surefoot.records.watched import Watched, write_watched
+from surefoot.techniques.deterministic import in_force
 from surefoot.training.guards.drift import Drift
 from surefoot.training.resume import environment
 from surefoot.training.run_writer import RunWriter
+from surefoot.units import counted
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class WatchedRun:
@@ -48,15 +53,18 @@ class WatchedRun:
             layout=counted(ranks, "rank"),
             environment=environment(),
         )
-        self.scribe = RunWriter(self.run, rank=rank)
+        self.writer = RunWriter(self.run, rank=rank)
+        self._lock = Lock(folder)  # held as long as this process lives: a report sees whether it was killed
         self.rows, self._drift, self._open = Rows(phases, self._append), Drift(), ExitStack()
-        if Path(script).is_file() and self.scribe.writes:
+        if Path(script).is_file() and self.writer.writes:
             write_whole(self.run.source, Path(script).read_bytes())
 
     def __enter__(self) -> Self:
-        self.scribe.write(self.run)
-        self._open.enter_context(self.scribe.log_of(self.run))
-        self._open.callback(self.scribe.sync)
+        if self.writer.writes:
+            self._lock.acquire()
+        self.writer.write(self.run)
+        self._open.enter_context(self.writer.log_of(self.run))
+        self._open.callback(self.writer.sync)
         self._open.enter_context(self.rows)
         return self
 
@@ -66,33 +74,33 @@ class WatchedRun:
         finally:
             if error is not None:
                 self.run = replace(self.run, status="failed", reason=f"{type(error).__name__}: {error}".strip(": "))
-                self.scribe.note(self.run)
+                self.writer.note(self.run)
 
     @property
     def snapshot(self) -> Path | None:
         """Where a GPU's own memory snapshot goes. Only rank 0 writes one."""
-        return self.folder / SNAPSHOT if self.scribe.writes else None
+        return self.folder / SNAPSHOT if self.writer.writes else None
 
     def keep_out_of_memory(self, record: OutOfMemory) -> OutOfMemory:
         """Writes what is known of an out-of-memory error, and returns it with the name of this directory."""
         record = replace(record, run=str(self.folder))
-        self.scribe.keep_out_of_memory(self.run, record)
+        self.writer.keep_out_of_memory(self.run, record)
         return record
 
     def end(self, seen: Watched) -> None:
         """Writes the record of the whole script."""
         self.run = replace(self.run, status="finished", parameters=seen.parameters, device=seen.device)
-        self.scribe.find(self.run, *seen.findings.findings, checks=seen.findings.checks)
-        if self.scribe.writes:
+        self.writer.find(self.run, *seen.findings.findings, checks=seen.findings.checks)
+        if self.writer.writes:
             write_watched(self.folder, seen)
-        self.scribe.last_events(self.run)
-        self.scribe.write(self.run)
+        self.writer.last_events(self.run)
+        self.writer.write(self.run)
 
     def _append(self, row: LogRow) -> None:
-        self.scribe.append(row)
-        self.run = self.run.after([row])
+        self.writer.append(row)
+        self.run = replace(self.run.after([row]), determinism=in_force())
         for kind, text in self._drift.see(row):
-            self.scribe.tell_of(self.run, row.step, kind, text)
+            self.writer.tell_of(self.run, row.step, kind, text)
 
 
 def place() -> tuple[int, int]:

@@ -24,7 +24,7 @@ def places_of(index: Path, error: type[SurefootError], *, before: str = "") -> d
         raise error(f"{before}{index} is damaged: {problem}") from problem
     if strange:
         raise error(f"{before}{index} names {strange[0]!r}, which is not a file beside it")
-    missing = sorted({file for file in named.values() if not (index.parent / file).is_file()})
+    missing = sorted(file for file in set(named.values()) if not (index.parent / file).is_file())
     if missing:
         raise error(f"{before}{index} names {', '.join(missing[:6])}, and {index.parent} does not hold it")
     if not named:

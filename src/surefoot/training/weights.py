@@ -19,7 +19,7 @@ from surefoot.checkpoint.files import Fingerprint, fingerprint
 from surefoot.checkpoint.manifest import damage
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.errors import CheckpointError, RunError
-from surefoot.records.files import refusals_of, sync_file, sync_folder
+from surefoot.plain_files import refusals_of, sync_file, sync_folder
 from surefoot.records.run import Run
 
 DRAFT = ".weights.part"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
+from surefoot.recipe.recipe import Precision
 from surefoot.records.validation import Row
 
 
@@ -64,11 +66,22 @@ ON_TWO = (
     Case("gpt-shards", "gpt", _gpt(micro_batch_size=4, ranks=2), always="precision=bf16-mixed dp_shard=2", ranks=2),
 )
 """For two GPUs, or two processes on a CPU."""
-ON_ONE = (
+ON_A_GPU = (
     Case("gpt-fp16", "gpt", _gpt(micro_batch_size=8), always="precision=16-mixed"),
     Case("gpt-bf16-true", "gpt", _gpt(micro_batch_size=8), always="precision=bf16-true"),
 )
-"""In place of the former, if there is a single GPU."""
+"""For an accelerator. On a CPU they take long and show little."""
+ALL_REDUCE = "all-reduce"
+PARTS = (
+    "allocate",
+    *(f"step-{precision}" for precision in get_args(Precision)),
+    ALL_REDUCE,
+    "resume",
+    "watch",
+    "profiler",
+    "cuda-calls",
+)
+"""The parts of the preflight. A step in each precision, on any number of GPUs."""
 MODELS = ("gpt size=gpt2", "gpt size=gpt2-xl", "llama size=8b")
 """The models for which a search says what fits."""
 
@@ -76,7 +89,7 @@ MODELS = ("gpt size=gpt2", "gpt size=gpt2-xl", "llama size=8b")
 def cases_for(kind: str, count: int) -> tuple[Case, ...]:
     """The recipes for a device. Other accelerators than CUDA have no collectives that surefoot knows."""
     two = kind == "cpu" or (kind == "cuda" and count > 1)
-    return (*CASES, *(ON_TWO if two else ON_ONE))
+    return (*CASES, *(() if kind == "cpu" else ON_A_GPU), *(ON_TWO if two else ()))
 
 
 def failed(case: Case, reason: str, *, seconds: float = 0.0) -> Row:

@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,22 +19,24 @@ from typing import Any
 import torch
 
 from surefoot.errors import UnknownDevice
-from surefoot.fit.search import what_fits
+from surefoot.hardware.datasheet import datasheet_of
 from surefoot.hardware.here import here, keep_here
-from surefoot.hardware.names import datasheet_of
+from surefoot.hardware.host import known_memory_bytes
 from surefoot.meters import allocator
+from surefoot.plain_files import write_whole
+from surefoot.planning.fit.search import what_fits
+from surefoot.planning.timing.measure import measure_here
 from surefoot.recipe.load import load_recipe
-from surefoot.records.budget import Budget
 from surefoot.records.codec import from_plain, to_json
-from surefoot.records.files import write_whole
-from surefoot.records.search import Search
-from surefoot.records.units import bytes_text, knobs_text, seconds_text
-from surefoot.records.validation import Machine, Row, WhatFits
-from surefoot.timing.measure import measure_here
+from surefoot.records.search import Budget, Search
+from surefoot.records.validation import Machine, Part, Parts, Row, WhatFits
+from surefoot.techniques.deterministic import WORKSPACE, WORKSPACE_SIZE
+from surefoot.units import bytes_text, knobs_text, seconds_text
 from surefoot.validation.cases import Case, failed
 from surefoot.validation.reasons import reason_of
 from surefoot.validation.row import SHARE_OF_MEMORY, row_of
 from surefoot.world import cuda
+from surefoot.world.device import accelerator
 
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "OMP_NUM_THREADS")
 """Environment variables that change memory or speed, and name no place."""
@@ -41,16 +44,16 @@ SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "OMP_NUM_THREADS")
 
 def main() -> None:
     task, request, result = sys.argv[1:]
-    made = TASKS[task](json.loads(request))
+    made = TASKS[task](json.loads(request), Path(result))
     if int(os.environ.get("RANK", "0")) == 0:
         write_whole(Path(result), to_json(made))
-    if isinstance(made, Row) and made.status != "measured":
+    if (isinstance(made, Row) and made.status != "measured") or (isinstance(made, Part) and made.status == "failed"):
         os._exit(1)  # other ranks may wait for this one: torchrun ends them
 
 
-def machine(_: dict[str, Any]) -> Machine:
+def machine(*_: Any) -> Machine:
     """Describes this machine. A CPU that nobody has measured is measured now, which takes about half a minute."""
-    found = torch.accelerator.current_accelerator()
+    found = accelerator()
     kind = "cpu" if found is None else found.type
     versions = {"surefoot": version("surefoot"), "torch": torch.__version__, "python": platform.python_version()}
     settings = {name: os.environ[name] for name in SETTINGS if name in os.environ}
@@ -80,15 +83,11 @@ def _cpu(kind: str) -> Machine:
         keep_here(sheet)
     rates, moved = dict(sheet.reached_flops or {}), sheet.memory_bandwidth
     cores = os.cpu_count() or 1
-    return Machine(_model(), kind, cores, _host_bytes(), reached_flops=rates, memory_bandwidth=moved)
+    return Machine(_model(), kind, cores, known_memory_bytes(), reached_flops=rates, memory_bandwidth=moved)
 
 
 def _other(kind: str) -> Machine:
-    return Machine(platform.machine(), kind, 1, _host_bytes())
-
-
-def _host_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(platform.machine(), kind, 1, known_memory_bytes())
 
 
 def _model() -> str:
@@ -97,7 +96,7 @@ def _model() -> str:
     return named[1].strip() if named else platform.processor() or platform.machine()
 
 
-def row(request: dict[str, Any]) -> Row:
+def row(request: dict[str, Any], _: Path) -> Row:
     """Measures a recipe. What goes wrong is the result, so that the other recipes go on."""
     case, found = from_plain(Case, request["case"]), from_plain(Machine, request["machine"])
     try:
@@ -106,7 +105,7 @@ def row(request: dict[str, Any]) -> Row:
         return failed(case, reason_of(error))
 
 
-def fit(request: dict[str, Any]) -> WhatFits:
+def fit(request: dict[str, Any], _: Path) -> WhatFits:
     """Searches for the largest micro-batch of a model on this device."""
     model, found = request["model"], from_plain(Machine, request["machine"])
     name, *words = model.split()
@@ -131,7 +130,34 @@ def _answer(model: str, search: Search) -> WhatFits:
     return WhatFits(model, f"{search.answers[0].question}: {setting}; {', '.join(took)}", trial.command)
 
 
-TASKS = {"machine": machine, "row": row, "fit": fit}
+def parts(request: dict[str, Any], result: Path) -> Parts:
+    """Tries parts of the preflight until one fails: what a GPU does after an error proves nothing."""
+    from surefoot.validation.preflight import tried
+
+    os.environ.setdefault(WORKSPACE, WORKSPACE_SIZE)  # before CUDA starts: a part trains with deterministic=true
+    done: list[Part] = []
+    for name in request["names"]:
+        write_whole(result, to_json(Parts(tuple(done), name)))
+        done.append(tried(name))
+        if done[-1].status == "failed":
+            break
+    return Parts(tuple(done))
+
+
+def part(request: dict[str, Any], _: Path) -> Part:
+    """Tries one part, which may have several ranks."""
+    from surefoot.validation.preflight import tried
+
+    return tried(request["name"])
+
+
+TASKS: dict[str, Callable[[dict[str, Any], Path], Any]] = {
+    "machine": machine,
+    "row": row,
+    "fit": fit,
+    "parts": parts,
+    "part": part,
+}
 
 if __name__ == "__main__":
     main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 import signal
 import socket
@@ -17,12 +18,22 @@ def reason_of(error: BaseException) -> str:
 
 
 def without_places(text: str) -> str:
-    """The first line of a text, without folders and without the name of this host."""
+    """The first line of a text, without folders and without the names of this host and user."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     line = _FOLDERS.sub("", line)
+    if user := _user():
+        line = re.sub(rf"\b{re.escape(user)}\b", "this user", line)
     if (host := socket.gethostname()) and host != "localhost":
         line = re.sub(rf"\b{re.escape(host)}\b", "this host", line)
     return line if len(line) <= MOST else f"{line[: MOST - 1]}…"
+
+
+def _user() -> str:
+    """The name of this user; empty if the system has none for it, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
 
 
 def reason_of_end(code: int, said: str) -> str:

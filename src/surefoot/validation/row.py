@@ -16,8 +16,8 @@ from surefoot.recipe.load import load_recipe
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.plan import Plan
 from surefoot.records.profile import Profile
-from surefoot.records.units import bytes_text
 from surefoot.records.validation import Machine, Row
+from surefoot.units import bytes_text
 from surefoot.validation.cases import Case, images_in
 from surefoot.validation.reasons import reason_of
 from surefoot.ways.plan import plan
@@ -31,7 +31,7 @@ SHARE_OF_MEMORY = 0.8
 WORTH_A_CHOICE = 20.0
 """With fewer seconds for a recipe on a CPU, its smallest size is taken: planning others would take too long."""
 FASTER_THAN_REAL = 3
-"""A roofline of a CPU is a lower bound: real steps take about three times as long."""
+"""FLOPs at the rate of a CPU's fastest products are a lower bound: real steps take about three times as long."""
 
 
 def row_of(case: Case, machine: Machine, *, seconds: float, clock: Callable[[], float] = time.monotonic) -> Row:
@@ -103,7 +103,7 @@ def step_seconds(planned: Plan, machine: Machine) -> float:
     if machine.kind == "cpu":
         flops = planned.steady.tally.total("flops")
         slowest = min(machine.reached_flops.values(), default=1e10)
-        return FASTER_THAN_REAL * max(planned.time.seconds if planned.time else 0.0, flops / slowest)
+        return max(planned.time.seconds if planned.time else 0.0, FASTER_THAN_REAL * flops / slowest)
     if planned.time is not None:
         return planned.time.seconds
     return planned.steady.tally.total("flops") / 1e12

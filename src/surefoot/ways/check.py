@@ -7,7 +7,6 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from surefoot.build import build_data, build_evaluation
 from surefoot.checks.engine.attempts import noting_attempts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.samples import SampleFacts, Samples
@@ -21,11 +20,13 @@ from surefoot.data.batches import batches_of
 from surefoot.data.identity import identity_of
 from surefoot.events.phases import Phases
 from surefoot.randomness import kept
-from surefoot.recipe.load import split_target
+from surefoot.recipe.build import build_data, build_evaluation
+from surefoot.recipe.kind import split_target
 from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.sources import is_source
 from surefoot.records.finding import Findings
 from surefoot.step import Step
+from surefoot.techniques.deterministic import as_asked
 from surefoot.training.init_from import with_first_weights
 from surefoot.training.plain_state import PlainState, loss_of
 from surefoot.world.world import TinyWorld
@@ -33,6 +34,7 @@ from surefoot.world.world import TinyWorld
 STEPS = 4
 
 
+@as_asked
 def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
     """Runs four steps of a few samples and reports bugs that raise no exception."""
     world = TinyWorld()

@@ -14,20 +14,21 @@ from surefoot.checkpoint.names import name_of
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.errors import ParityError, RunError
 from surefoot.exports.adapter import write_adapter
-from surefoot.exports.example_call import Call, example_call
-from surefoot.exports.formats import FORMATS, PROGRAM, Job, check_names, write_format
+from surefoot.exports.example_call import Call
+from surefoot.exports.format_table import FORMATS, PROGRAM, begins_with_program
+from surefoot.exports.formats import Job, check_names, write_format
 from surefoot.exports.model_card import CARD, card_of
 from surefoot.exports.outputs import difference
-from surefoot.exports.program import Program, program_difference, save_program
+from surefoot.exports.plain_call import plain_call
+from surefoot.exports.program import Program, program_difference, refuse_names, save_program
 from surefoot.exports.quantised_file import Trained, write_quantised
 from surefoot.exports.quantize import check_kind
 from surefoot.exports.source import finished_run
 from surefoot.exports.trained import trained_model
+from surefoot.plain_files import create_new, make_folder, refusals_of, sync_file, sync_folder, write_whole
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.export import Export, Weights, write_export
-from surefoot.records.files import make_folder, refusals_of, sync_file, sync_folder, write_whole
-from surefoot.records.plain_files import create_new
 from surefoot.records.run import read_run
 from surefoot.training.trust import recipe_of
 from surefoot.training.weights import verified_weights, write_weights
@@ -52,14 +53,13 @@ def export(
 ) -> Export:
     """Writes `model.safetensors` and `model.pt2` and compares each, read back from disk, with the model.
 
-    `formats` names what to write besides the weights in place of `model.pt2`: `pt2`, `hf`, `onnx`, `aoti`, `gguf`,
-    `pte`.
-    Each is run and compared. The folder also gets a model card, `README.md`.
+    `formats` names what to write besides the weights in place of `model.pt2`: `pt2`, or those that `surefoot export
+    --help` lists. Each is run and compared. The folder also gets a model card, `README.md`.
 
     `quantize` is `int8` or `int8-dynamic`: then `model.int8.safetensors` is written too, with the weights of linear
     layers in int8. The record says what that costs on the recipe's held-out data.
 
-    If torch.export cannot make a program, the record says why, and the weights are written all the same.
+    If torch.export cannot make a program, the record says why, and the weights are written anyway.
 
     If the recipe has several networks, the weights are those of all, and the program is that of `network`; the default
     is the first.
@@ -78,7 +78,9 @@ def export(
         weights, file = folder / "model.safetensors", folder / "model.pt2"
         whole = trained_model(recipe, world, verified_weights(run))
         model = _network(whole, network)
-        call = example_call(recipe, whole, model, world)
+        if begins_with_program(formats):
+            refuse_names(model)
+        call = plain_call(recipe, whole, model, world)
         write_weights(weights, TensorsOf(whole))
         adapter = write_adapter(model, call, folder / "adapter")
         output = call.of(model)
@@ -94,6 +96,8 @@ def export(
         others = [name for name in dict.fromkeys(formats) if name in FORMATS]
         job = Job(recipe, model, call, output)
         written = tuple(write_format(job, name, folder) for name in others)
+        if not wants_program and any(each.program_sizes and not each.reason for each in written):
+            program = job.about_program
         quantised = None
         if quantize is not None:
             trained = Trained(recipe, whole, weights, call, output)
@@ -106,11 +110,13 @@ def export(
         weights_bytes=os.path.getsize(weights),
         program_bytes=os.path.getsize(file) if has_program else 0,
         inputs=call.texts(),
-        dynamic_batch=any(0 in dims for dims in program.free),
+        dynamic_batch=any(0 in dims for dims in program.sizes.free),
         tolerance=TOLERANCE,
         weights_difference=differences["weights"],
         program_difference=differences.get("program", 0.0),
-        free=program.free,
+        free=program.sizes.free,
+        fixed=program.sizes.fixed,
+        limits=program.sizes.limits,
         left_out=program.left_out,
         why_no_program=program.reason,
         recipe=run.recipe,
@@ -137,8 +143,9 @@ def export(
                 f"{each.difference:.3g}, allowed {each.tolerance:.3g}; the first module that differs: "
                 f"{each.first_module or 'none'}; do not use it"
             )
+    # The record is written last: without one, the files in a folder have not been found equal to the model.
     write_export(record)
-    write_whole(folder / CARD, card_of(run, record))
+    write_whole(folder / CARD, card_of(run, record), shared=True)
     return record
 
 

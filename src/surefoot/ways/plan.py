@@ -1,46 +1,16 @@
 """plan: predicts the cost of a recipe's step by running it on tensors that have no memory."""
 
-import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sized
-from functools import partial
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
-from torch.nn import Embedding, Module
+from torch.nn import Module
 
-from surefoot.build import build_data, build_evaluation
-from surefoot.costs.conventions import CONVENTIONS, flops_per_token
-from surefoot.costs.from_scratch import beside_scratch
-from surefoot.costs.interval import COMPILED_MEMORY, REHEARSED, compiled_bytes, with_interval
-from surefoot.costs.rehearsed import rehearsed_time
-from surefoot.costs.roofline import ceilings_of, step_time
-from surefoot.costs.run_cost import run_cost
-from surefoot.costs.time_constants import constants
-from surefoot.costs.time_on_cluster import time_on
-from surefoot.costs.unroll import Irregular
-from surefoot.data.batches import batches_in
-from surefoot.data.sizes import sizes_of
-from surefoot.errors import RecipeError, WorldError
-from surefoot.hardware import Cluster, Datasheet, cluster
-from surefoot.hardware.here import HERE, here
-from surefoot.meters.memory_book import Chapter
-from surefoot.meters.memory_snapshot import write_snapshot
-from surefoot.planning.mfu import FORMATS
-from surefoot.planning.repeated_blocks import Repeats, find_repeats
-from surefoot.planning.trace import Trace, Tracing
-from surefoot.planning.unrolled_trace import FEWEST, run_few
+from surefoot.errors import RecipeError
+from surefoot.planning.recipe_plan import plan_recipe
 from surefoot.recipe.bare import recipe_of
 from surefoot.recipe.recipe import Recipe
-from surefoot.recipe.sources import has_state
-from surefoot.records.plan import Fit, Plan
-from surefoot.records.run_cost import RunCost
-from surefoot.records.step_time import StepTime
-from surefoot.records.units import between, bytes_text
-from surefoot.techniques.adapters import base_parameter_count
-from surefoot.techniques.mesh import layout_of, with_global_batch
-from surefoot.timing.rehearse import rehearse
-from surefoot.world.gpu.target import CONTEXT_BYTES, CPU, Gpu, targets
+from surefoot.records.plan import Plan
 
 
 def plan(
@@ -65,74 +35,14 @@ def plan(
     `resume=False` leaves out what a resume takes, for which the model is built once more.
     `snapshot` names a file for all allocations, which https://pytorch.org/memory_viz can open.
     """
-    recipe = _recipe(recipe, batch)
-    ranks, target = targets(on or CPU)
-    if measure and on is not None:
-        raise WorldError("--measure times this machine and --on plans for another: use only one of them")
-    sheet = here() if measure or on == HERE else None
-    recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
-    data = build_data(recipe)
-    known = recipe if has_state(data) else dataclasses.replace(recipe, data=lambda: data)
-    sizes = sizes_of(known, ranks=layout_of(recipe, ranks=ranks).data_ranks)
-    largest = sizes.largest if sizes is not None and sizes.differ else None
-    what = {"work": bool(target or sheet), "script": measure, "resumes": resume}
-    tracing = partial(Tracing, known, target, ranks=ranks, largest=largest, **what)
-    chapters: list[Chapter] = []
-    traced = _traced(
-        tracing if snapshot is None else partial(_kept, tracing, chapters),
-        reuse=reuse and not measure and recipe.step is None and recipe.layers_every is None,
-    )
-    if snapshot is not None:
-        write_snapshot(Path(snapshot), _named(chapters, built_on_host=bool(traced.host_bytes)))
-    tokens = recipe.tokens_per_step
-    seconds = cost = None
-    scratch = ""
-    if measure and sheet is not None:
-        seconds = _rehearsed(recipe, traced, sheet, clock)
-    elif sheet is not None:
-        seconds = _step_time(recipe, traced, Cluster(sheet))
-    elif target is not None and _can_be_timed((machines := cluster(on or CPU)).device):
-        seconds = _step_time(recipe, traced, machines)
-        cost = _cost(recipe, traced, machines, seconds, tokens)
-        scratch = _beside_scratch(recipe, traced, machines, cost)
-    return Plan(
-        recipe=recipe.name,
-        about=recipe.about,
-        knobs=dict(recipe.knobs),
-        parameters=traced.step.parameter_count,
-        ranks=ranks,
-        layout=str(traced.step.layout) if ranks > 1 else "",
-        tokens_per_step=tokens,
-        unit=recipe.unit,
-        micro_batches=traced.step.micro_batches,
-        steps=recipe.steps(),
-        first=dataclasses.replace(traced.first, work=()),
-        steady=traced.steady,
-        init=traced.init,
-        evaluate=dataclasses.replace(traced.evaluate, work=()),
-        resume=traced.resume,
-        state_bytes=traced.state_bytes,
-        checkpoint_bytes=traced.checkpoint_bytes,
-        allocated_bytes=traced.allocated_bytes,
-        reserved_bytes=traced.reserved_bytes,
-        fit=None if target is None else _fit(target, traced.reserved_bytes),
-        time=seconds,
-        cost=cost,
-        flops_per_token=_flops_per_token(traced, tokens),
-        blocks=traced.blocks,
-        assumptions=(
-            *(target.policies if target else ()),
-            *([str(sizes)] if largest is not None else []),
-            *(f"{note} ({times} times)" for note, times in traced.assumed.items()),
-            *_missing(traced),
-        ),
-        compiled_bytes=None if recipe.compile == "off" else compiled_bytes(_written_bytes(traced, target)),
-        choices=(
-            *traced.choices,
-            *_measured(recipe, traced),
-            *_compiled(recipe, _written_bytes(traced, target)),
-            *([scratch] if scratch else []),
-        ),
+    return plan_recipe(
+        _recipe(recipe, batch),
+        on=on,
+        reuse=reuse,
+        measure=measure,
+        snapshot=snapshot,
+        resume=resume,
+        clock=clock,
     )
 
 
@@ -144,169 +54,3 @@ def _recipe(given: Recipe | Module | Callable[[], Module], batch: Any) -> Recipe
     if batch is None:
         raise RecipeError("plan needs a recipe, or a module and a batch: surefoot.plan(module, batch)")
     return recipe_of(given, batch)
-
-
-def _traced(tracing_anew: Callable[[], Tracing], *, reuse: bool) -> Trace:
-    """Traces a few blocks if the model has many that are alike and this is proved to be enough; else all of them."""
-    blocks = ""
-    with tracing_anew() as tracing:
-        repeats = find_repeats(tracing.model, fewest=FEWEST) if reuse else Repeats([])
-        if not repeats:
-            return tracing.traced()
-        try:
-            return run_few(tracing, repeats)
-        except Irregular as why:
-            blocks = f"{repeats} all run: {why}"
-    with tracing_anew() as tracing:
-        return dataclasses.replace(tracing.traced(), blocks=blocks)
-
-
-def _kept(tracing_anew: Callable[[], Tracing], chapters: list[Chapter]) -> Tracing:
-    """A tracing that keeps every allocation in `chapters`. Those of an earlier attempt are dropped."""
-    tracing = tracing_anew()
-    chapters.clear()
-    tracing.books.memory.book.chapters = chapters
-    return tracing
-
-
-def _named(chapters: list[Chapter], *, built_on_host: bool) -> list[tuple[str, Chapter]]:
-    """The chapters of a trace that are about the device. It closes its books twice after building."""
-    built, left, first, steady, *_ = chapters
-    before = left if built_on_host else built
-    return [("building", before), ("first step", first), ("steady step", steady)]
-
-
-def _can_be_timed(sheet: Datasheet) -> bool:
-    return bool(sheet.memory_bandwidth and sheet.dense_flops)
-
-
-def _peak(sheet: Datasheet, recipe: Recipe) -> float:
-    """The peak for MFU: the dense peak for the recipe's precision; for `here`, the speed that products reach."""
-    peaks = (sheet.reached_flops or {}) if sheet.name == HERE else sheet.dense_flops
-    return peaks.get(_format(recipe), 0.0)
-
-
-def _format(recipe: Recipe) -> str:
-    return FORMATS.get(recipe.precision, "fp32")
-
-
-def _flops(traced: Trace) -> float:
-    """The FLOPs of a steady step, without recomputation."""
-    tally = traced.steady.tally
-    return tally.total("flops") - tally.total("flops/recompute")
-
-
-def _rehearsed(recipe: Recipe, traced: Trace, sheet: Datasheet, clock: Callable[[], float]) -> StepTime:
-    """The time of a steady step on this machine: times each distinct call while the step's tensors are live."""
-    needed = traced.steady.peak.peak_bytes
-    if needed > sheet.memory_bytes:
-        raise WorldError(
-            f"a step takes {bytes_text(needed)} and this machine has {bytes_text(sheet.memory_bytes)}: --measure "
-            "cannot time it; use --on here, which predicts its time from measured speeds"
-        )
-    timed = rehearse(traced.script, clock=clock)
-    taken = rehearsed_time(timed, sheet.call_seconds or {}, flops=_flops(traced), peak_flops=_peak(sheet, recipe))
-    return with_interval(taken, REHEARSED)
-
-
-def _step_time(recipe: Recipe, traced: Trace, machines: Cluster) -> StepTime:
-    """The time of a steady step."""
-    sizes = dict(reversed(traced.step.layout.sizes.items()))  # innermost first
-    return time_on(machines, traced.steady, sizes, peak_flops=_peak(machines.device, recipe))
-
-
-def _cost(recipe: Recipe, traced: Trace, machines: Cluster, time: StepTime, tokens: int) -> RunCost | None:
-    """The cost of the whole run, if the recipe says how many steps it has."""
-    steps = recipe.steps()
-    if steps is None:
-        return None
-    evaluations = steps // recipe.evaluate_every if recipe.evaluation and recipe.evaluate_every else 0
-    batches = recipe.evaluation_batches or (_whole_evaluation(recipe) if evaluations else 0)
-    per_batch = step_time(traced.evaluate.work, ceilings_of(machines.device)).seconds / traced.step.micro_batches
-    return run_cost(
-        machines,
-        steps=steps,
-        tokens_per_step=tokens,
-        step_seconds=time.seconds,
-        step_interval=time.interval,
-        evaluation_seconds=evaluations * batches * per_batch,
-    )
-
-
-def _beside_scratch(recipe: Recipe, traced: Trace, machines: Cluster, cost: RunCost | None) -> str:
-    """The run beside training its model from scratch, if it starts from weights and counts tokens."""
-    if cost is None or recipe.init_from is None or recipe.unit != "token":
-        return ""
-    parameters = base_parameter_count(traced.step.model)
-    return beside_scratch(cost, machines, parameters=parameters, number_format=_format(recipe))
-
-
-def _whole_evaluation(recipe: Recipe) -> int:
-    """The micro-batches that hold each sample of the evaluation data once."""
-    return batches_in(len(cast(Sized, build_evaluation(recipe))), recipe.micro_batch_size)
-
-
-def _fit(target: Gpu, reserved: dict[str, int]) -> Fit:
-    memory = {"memory_bytes": target.memory_bytes, "context_bytes": CONTEXT_BYTES}
-    return Fit.of(target.name, **memory, reserved_bytes=reserved)
-
-
-def _missing(traced: Trace) -> Iterator[str]:
-    """What a plan leaves out: host memory, and workspaces of unknown size."""
-    if traced.host_bytes:
-        yield f"the model is built in host memory, {bytes_text(traced.host_bytes)} for each rank of a node"
-    if traced.unknown:
-        yield f"no workspace inside {', '.join(sorted(traced.unknown))}: the library chooses it on the GPU"
-    if traced.too_large:
-        yield f"no workspace inside {traced.too_large} kernels too large to try"
-
-
-def _flops_per_token(traced: Trace, tokens_per_step: int) -> dict[str, float]:
-    """This plan's own count and the conventions. Those with an attention term need a model with attention.
-
-    Every rank of a tensor-parallel group counts an equal part of the group's FLOPs.
-    """
-    tally, attention, modules = traced.steady.tally, traced.attention, traced.step.model.modules()
-    layout = traced.step.layout
-    counted = layout.ranks * (tally.total("flops") - tally.total("flops/recompute")) / tokens_per_step
-    shape = {
-        "parameters": traced.step.parameter_count,
-        "embedding": max((each.weight.numel() for each in modules if isinstance(each, Embedding)), default=0),
-        "attention_width": layout.tp * sum(width for width, _ in attention) // traced.step.micro_batches,
-        "context": max((keys for _, keys in attention), default=0),
-    }
-    names = [name for name, rule in CONVENTIONS.items() if attention or not rule.attention]
-    return {"counted": counted, **{name: flops_per_token(name, **shape) for name in names}}
-
-
-def _measured(recipe: Recipe, traced: Trace) -> list[str]:
-    """The note of a plan on the steps whose layers are measured."""
-    if traced.layers is None:
-        return []
-    most, usual = traced.layers.peak.peak_bytes, traced.steady.peak.peak_bytes
-    return [
-        f"layers_every={recipe.layers_every}: a step that measures layers takes {bytes_text(most)} at its peak, "
-        f"{bytes_text(max(0, most - usual))} more than others"
-    ]
-
-
-def _written_bytes(traced: Trace, target: Gpu | None) -> int:
-    """What the step as written takes: reserved on a GPU, else live at the peak."""
-    return traced.reserved_bytes["classic"] if target else traced.steady.peak.peak_bytes
-
-
-def _compiled(recipe: Recipe, written_bytes: int) -> list[str]:
-    """The note of a plan on a step that will be compiled."""
-    ends = compiled_bytes(written_bytes)
-    if recipe.compile == "off" or ends is None:
-        return []
-    again = recipe.compile == "whole" and recipe.recompute != "none"
-    more = (
-        "; with recomputation, compile=whole has taken an eighth more memory, compile=blocks has not" if again else ""
-    )
-    told = between(*ends, bytes_text)
-    return [
-        f"compile={recipe.compile}: the seconds are those of fused kernels, the memory is that of the step as written, "
-        f"{bytes_text(written_bytes)}; compiled, it takes {told} in four of five cases "
-        f"({constants().spreads[COMPILED_MEMORY].of}){more}"
-    ]

@@ -22,29 +22,30 @@ from surefoot.meters.bytes_moved import MovedMeter
 from surefoot.meters.clock import ClockMeter, DeviceClockMeter
 from surefoot.meters.kineto import read_trace, traced, write_named
 from surefoot.meters.syncs import SyncsMeter
+from surefoot.planning.fake_step import take
 from surefoot.planning.mfu import peak_flops
-from surefoot.planning.trace import take
 from surefoot.randomness import kept
 from surefoot.recipe.load import source_of
 from surefoot.recipe.recipe import Recipe
-from surefoot.records.comparison import Comparison
-from surefoot.records.device_memory import DeviceMemory
-from surefoot.records.profile import Profile
+from surefoot.records.profile import Comparison, DeviceMemory, Profile
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Usage
 from surefoot.step import Step
 from surefoot.techniques.compile import graph_breaks
+from surefoot.techniques.deterministic import applied, as_asked
 from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.techniques.recompute import blocks_of
+from surefoot.torch_inside.compiled import graphs_compiled
 from surefoot.training.resume import source_digest
 from surefoot.world import cuda
-from surefoot.world.world import RealWorld, World, graphs_compiled
+from surefoot.world.world import RealWorld, World
 
 TRACED_STEPS = 2
 FEWEST_TIMED = 3
 """Steps that are timed even if the time is up."""
 
 
+@as_asked
 def profile(recipe: Recipe, *, timed_steps: int = 5, trace: str | None = None) -> Profile:
     """Takes two steps with torch's own allocator, `timed_steps` with only a clock, two traced, three with all meters.
 
@@ -56,6 +57,7 @@ def profile(recipe: Recipe, *, timed_steps: int = 5, trace: str | None = None) -
         return booked(clocked(recipe, timed_steps=timed_steps, trace=trace, traced_steps=TRACED_STEPS), recipe)
 
 
+@as_asked
 def clocked(
     recipe: Recipe,
     *,
@@ -122,7 +124,7 @@ def booked(profile: Profile, recipe: Recipe) -> Profile:
     world = RealWorld()
     recipe = with_global_batch(recipe, layout_of(recipe, rank=world.rank, ranks=world.ranks))
     gc.collect()
-    with kept(), world:
+    with applied(recipe), kept(), world:
         (first, steady), counted = _booked(replace(recipe, compile="off"), world, _Data(recipe, world))
     return replace(profile, first=first, steady=steady, counted=counted)
 

@@ -6,24 +6,30 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
+from surefoot.checkpoint.elsewhere import place_checkpoints
 from surefoot.checkpoint.interval import Interval
 from surefoot.checkpoint.lock import Lock
 from surefoot.checkpoint.mirror import Mirror
+from surefoot.debug.errors.nonfinite import first_nonfinite
+from surefoot.debug.memory.training_memory import TrainingMemory
 from surefoot.errors import RecipeError, RunError
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.plan import Plan
 from surefoot.records.run import Run
+from surefoot.techniques.deterministic import as_asked
 from surefoot.techniques.mesh import layout_of, with_global_batch
+from surefoot.training.end import reopened
 from surefoot.training.guards.signals import StopRequests
-from surefoot.training.loop import Tell, Training
-from surefoot.training.out_of_memory import limited
+from surefoot.training.loop import trained
+from surefoot.training.reactions.step_log import Tell
 from surefoot.training.resume import changes_since, folder_for, new_run, old_run
 from surefoot.training.run_writer import RunWriter
 from surefoot.training.weights import damage_of, to_repair
 from surefoot.world.world import RealWorld
 
 
+@as_asked
 def train(
     recipe: Recipe,
     *,
@@ -65,7 +71,8 @@ def train(
 
     def opened() -> Run:
         folder = folder_for(recipe, path)
-        held.enter_context(Lock(folder))
+        held.enter_context(Lock(folder))  # before anything is read: another start could change it meanwhile
+        place_checkpoints(folder, recipe.checkpoints)
         mirror.open(folder)
         mirror.restore(differences, there, allowed=resume == "auto")
         if not (folder / "run.json").exists():
@@ -74,6 +81,7 @@ def train(
             raise RunError(f"{folder} already holds a run; name another directory, or use --resume auto")
         return mirror.claim(there(folder), differences)
 
+    # The lock is released last: until the mirror has ended, no other start may write to the folder.
     with ExitStack() as held, world, StopRequests() as stop, kept(), mirror:
         run = world.from_first(opened)
         if (damaged := world.from_first(lambda: damage_of(run))) is not None:
@@ -81,12 +89,13 @@ def train(
             RunWriter(run, rank=world.rank).tell_of(
                 run, run.steps, "weights-damaged", f"{damaged}; surefoot makes them again from the last checkpoint"
             )
+        run = reopened(run)
         if plan is not None:
             RunWriter(run, rank=world.rank).keep_plan(run, plan)
         if run.status == "finished":
             mirror.end(run)
             return run
-        training = Training(
+        return trained(
             recipe,
             run,
             world,
@@ -95,6 +104,6 @@ def train(
             tell=tell,
             accepted=accept_change,
             mirror=mirror,
-            memory=None if memory_limit is None else limited(memory_limit, recipe, run, world),
+            memory=TrainingMemory(memory_limit, recipe, run, world),
+            find_nonfinite=first_nonfinite,
         )
-        return training.whole()

@@ -12,6 +12,8 @@ from functools import partial
 
 import torch.multiprocessing as mp
 
+from surefoot.torch_inside.processes import die_with_parent
+
 POLL_SECONDS = 1.0
 
 
@@ -23,10 +25,15 @@ def tied_to_this_process() -> Callable[..., None]:
     return partial(_tie, os.getpid(), threading.current_thread() is threading.main_thread())
 
 
+def tie_to_parent() -> None:
+    """Ends this process with the one that started it, whose main thread must have done so."""
+    _tie(os.getppid(), True)
+
+
 def _tie(parent: int, by_main_thread: bool, *_: object) -> None:
     """Ties this process to its parent. Linux ends a child with its parent thread, so that must be the main one."""
     if sys.platform == "linux" and by_main_thread and not _served():
-        mp._prctl_pr_set_pdeathsig(signal.SIGKILL)  # type: ignore[attr-defined]
+        die_with_parent(signal.SIGKILL)
     else:
         threading.Thread(target=_watch, args=(parent,), name="surefoot-parent", daemon=True).start()
     if _is_gone(parent):  # the parent may have ended before the call

@@ -7,6 +7,7 @@ functions against made-up statistics with the documented keys.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +15,17 @@ from typing import Any
 
 import torch
 
+from surefoot.torch_inside import memory_history
+
 
 def is_there() -> bool:
     """Whether torch can use a CUDA GPU. `is_available`: "if CUDA is currently available"."""
     return torch.cuda.is_available()
+
+
+def has_started() -> bool:
+    """Whether this process has used CUDA. `is_initialized`: "whether PyTorch's CUDA state has been initialized"."""
+    return torch.cuda.is_initialized()
 
 
 def device_name(device: torch.device | None = None) -> str:
@@ -131,11 +139,11 @@ def memory_limit(limit_bytes: int, device: torch.device) -> Iterator[None]:
     """
     _, total = torch.cuda.mem_get_info(device)
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
-    torch.cuda.memory._record_memory_history(max_entries=_ENTRIES, stacks="python")
+    memory_history.record(_ENTRIES)
     try:
         yield
     finally:
-        torch.cuda.memory._record_memory_history(enabled=None)
+        memory_history.stop_recording()
         torch.cuda.set_per_process_memory_fraction(1.0, device)
 
 
@@ -146,7 +154,7 @@ _ENTRIES = 100_000
 def dump_snapshot(file: str) -> None:
     """Writes the allocator's segments and blocks. `_dump_snapshot`: "Save a pickled version of the
     `torch.memory._snapshot()` dictionary to a file"."""
-    torch.cuda.memory._dump_snapshot(file)
+    memory_history.dump(file)
 
 
 # --------------------------------------------------------------------------------------------------------------- time
@@ -167,3 +175,21 @@ def seconds_between(first: Any, last: Any) -> float:
     """
     last.synchronize()
     return float(first.elapsed_time(last)) / 1000
+
+
+@contextmanager
+def counting_waits() -> Iterator[list[str]]:
+    """The warnings of torch about operations for which the host waits, one for each.
+
+    `set_sync_debug_mode`: "Set the debug mode for cuda synchronizing operations", `"warn"` to warn on them. "This is an
+    experimental feature, and not all synchronizing operations will trigger warning or error."
+    """
+    before, found = torch.cuda.get_sync_debug_mode(), list[str]()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield found
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+            found += [str(each.message) for each in seen if "synchroniz" in str(each.message)]

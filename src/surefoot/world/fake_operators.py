@@ -1,10 +1,11 @@
 """Fake operators: assumptions for values and shapes that a fake step cannot know.
 
-Values: scalars and small integer tensors stay real; `.item()` on anything else returns 1, and `.numpy()` returns ones.
-Branches (`truths.py`): every number is assumed to be finite, so `isfinite` is true, `isnan` is false, and `GradScaler`
-finds no infinity; a single number is compared as 1. Other branches on values raise an error. Shapes: `nonzero` or a
-mask selects the share given by the recipe's density, or everything. Sizes: wrong results of torch's fake kernels are
-corrected (`kernels.py`). Every assumption is counted.
+Values: scalars and small integer tensors stay real, and other small tensors that depend on nothing fake have a value
+beside them (`known_values.py`). `.item()` on anything else returns 1, and `.numpy()` returns ones. Branches
+(`truths.py`): every number is assumed to be finite, so `isfinite` is true, `isnan` is false, and `GradScaler` finds no
+infinity; a single number is compared as 1. Other branches on values raise an error. Loops that end on values end at
+their bound (`value_loops.py`). Shapes: `nonzero` or a mask selects the share given by the recipe's density, or
+everything. Sizes: wrong results of torch's fake kernels are corrected (`kernels.py`). Every assumption is counted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from surefoot.errors import WorldError
+from surefoot.torch_inside.collectives import finished
+from surefoot.torch_inside.fake_mode import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
@@ -23,15 +28,17 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
     unset_fake_temporarily,
 )
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils.weak import WeakTensorKeyDictionary
-
-from surefoot.errors import WorldError
+from surefoot.torch_inside.modes import TorchDispatchMode, without_modes
+from surefoot.torch_inside.operators import private, schema_of, waits
+from surefoot.torch_inside.patches import patched
+from surefoot.torch_inside.storages import identity_of
 from surefoot.trees import map_tensors, tensors_in
 from surefoot.world.fake_results import FAKES, packed, spread_evenly
 from surefoot.world.kernels import MASKS, AnyKernels, Kernels, corrected
-from surefoot.world.truths import assumed_of, truth_of
+from surefoot.world.known_values import DRAWN, KNOWN_ELEMENTS, KnownValues
+from surefoot.world.truths import FINITE, ONE, assumed_of, truth_of
 from surefoot.world.user_line import where
+from surefoot.world.value_loops import MOST_ROUNDS, Reading, reading
 
 aten = torch.ops.aten
 
@@ -41,9 +48,18 @@ SMALL_ELEMENTS = 2**20
 MASKED = -1e4
 """What is filled with less than this is added to scores, to hide them."""
 
+_OTHERS = (0, 2**31, -(2**31))
+"""Numbers that are answered in place of 1, one after the other, in a loop that does not end with 1."""
+_COUNT = "_surefoot_count"
+_COUNTS = {aten.sum.default, aten.sum.dim_IntList, aten.count_nonzero.default, aten.count_nonzero.dim_IntList}
+_COPIES = {private("_to_copy").default, aten.clone.default}
 _INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _BY_VALUES = {aten.linalg_matrix_exp.default}
 """Operators whose kernels choose how they compute, and so their memory, by the values of their operands."""
+
+
+class EndlessLoop(WorldError):
+    """A loop that no answer to the values it reads has ended."""
 
 
 class FakeOperators(TorchDispatchMode):
@@ -54,17 +70,20 @@ class FakeOperators(TorchDispatchMode):
         self.assumptions, self.kernels, self.density = assumptions, kernels, density
         self.guessed = ""
         """The line of code that last read an integer that is not known, with the words before it."""
+        self.guesses = 0
+        """How often code was answered that chooses by a value which is not known."""
         self._truths = WeakTensorKeyDictionary()
         """What is assumed of bool tensors with one element."""
         self._masks = WeakTensorKeyDictionary()
         """Small real tensors of floats that were made of nothing but numbers."""
+        self.values = KnownValues()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
             return _device(args[0])
-        if func is torch.ops._c10d_functional.wait_tensor.default:
+        if waits(func):
             return args[0]  # like its kernel; torch's fake kernel makes another tensor
-        if func is aten._nested_tensor_from_mask_left_aligned.default:
+        if func is private("_nested_tensor_from_mask_left_aligned").default:
             self._note(
                 "nn.TransformerEncoder makes no nested tensors in evaluation; with them its memory is not validated"
             )
@@ -73,8 +92,16 @@ class FakeOperators(TorchDispatchMode):
         tensors = list(tensors_in([args, kwargs]))
         if all(map(self._is_known, tensors)) if tensors else _makes_small(func, args, kwargs):
             with unset_fake_temporarily():
-                return self._known(func, tensors, func(*args, **kwargs))
+                out = self._known(func, tensors, func(*args, **kwargs))
+            draws = torch.Tag.nondeterministic_seeded in func.tags
+            return map_tensors(
+                lambda made: self._beside(made, draws and all(made is not each for each in tensors)), out
+            )
+        for known in self.values.read(func, tensors, args, kwargs):
+            self._note(*self._read_note(tensors))
+            return known
         self._forget_written(func, args)
+        self.values.written(func, tensors, args, kwargs)
         try:
             out = FAKES.get(func, func)(*args, **kwargs)
         except DataDependentOutputException as error:
@@ -95,13 +122,35 @@ class FakeOperators(TorchDispatchMode):
             self._note(f"memory inside {func.overloadpacket.__name__} depends on values and is not validated")
         kernel = self.kernels.measured(func, args, kwargs)
         out = out if kernel is None else corrected(out, kernel)
-        truth = truth_of(func, args, out, self._truths, _read)
+        self.values.follow(func, tensors, args, kwargs, out)
+        self._count(func, tensors, out)
+        truth = truth_of(func, args, out, self._truths, self._number)
         if truth is not None:
             self._truths[out] = truth
         return out
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
-        return is_small(tensor) or (len(self._masks) > 0 and not tensor.requires_grad and tensor in self._masks)
+        if is_small(tensor):
+            return not self.values.is_spoiled(tensor)
+        return len(self._masks) > 0 and not tensor.requires_grad and tensor in self._masks
+
+    def _beside(self, out: torch.Tensor, drawn: bool) -> torch.Tensor:
+        """A few floats that were made of integers, or drawn, as a fake with a value: writes to it can be followed."""
+        if not (drawn or (out.dim() and out.is_floating_point())) or out.numel() > KNOWN_ELEMENTS or out in self._masks:
+            return out
+        return self.values.faked(out, DRAWN if drawn else "")
+
+    def _number(self, tensor: torch.Tensor) -> float | None:
+        """The only element of a tensor, if it is known."""
+        if is_small(tensor) and tensor.numel() == 1 and not self.values.is_spoiled(tensor):
+            return _read(tensor)
+        value = self.values.of(tensor)
+        return None if value is None or value.numel() != 1 else _read(value)
+
+    def _read_note(self, tensors: list[torch.Tensor]) -> list[str]:
+        """What to say of values that were read and that differ from step to step."""
+        of = self.values.origin(tensors)
+        return [f"the code{where()} read {of}: a step with another one is not validated"] if of else []
 
     def _known(self, func: Any, tensors: list[torch.Tensor], out: Any) -> Any:
         """A result that was made of known values. A mask, and what is made of one, is remembered and stays real."""
@@ -114,7 +163,7 @@ class FakeOperators(TorchDispatchMode):
 
     def _forget_written(self, func: Any, args: Any) -> None:
         """Forgets masks, and all views of them, to which an operator writes unknown values."""
-        if not len(self._masks) or not func._schema.is_mutable:
+        if not len(self._masks) or not schema_of(func).is_mutable:
             return
         written = {_storage(each) for each in tensors_in(args) if each in self._masks}
         for mask in [each for each in self._masks if _storage(each) in written] if written else ():
@@ -155,9 +204,12 @@ class FakeOperators(TorchDispatchMode):
     def _chosen(self, name: str, mask: torch.Tensor, elements: int | None = None) -> int:
         """How many of some elements a mask chooses: known, if it is real."""
         elements = mask.numel() if elements is None else elements
-        if is_small(mask):
+        value = mask if is_small(mask) and not self.values.is_spoiled(mask) else self.values.of(mask)
+        said = self.density is not None and self.values.origin([mask])  # the recipe knows more than one batch
+        if value is not None and not said:
+            self._note(*self._read_note([mask]))
             with unset_fake_temporarily():
-                return int(mask.count_nonzero()) * elements // max(1, mask.numel())
+                return int(value.count_nonzero()) * elements // max(1, mask.numel())
         share = 1.0 if self.density is None else self.density
         why = "the recipe's density" if self.density is not None else "the worst case; set the recipe's density"
         self._note(f"{name} chose {share:.1%} of {elements:,} elements, which is not validated: {why}")
@@ -174,28 +226,80 @@ class FakeOperators(TorchDispatchMode):
         times, samples = (log_probs.shape[0], log_probs.shape[1]) if log_probs.dim() == 3 else (len(log_probs), 1)
         return log_probs.new_empty(samples), log_probs.new_empty(samples, times, 2 * longest + 1)
 
+    def _count(self, func: Any, tensors: list[torch.Tensor], out: Any) -> None:
+        """Remembers how many elements of an unknown mask are taken to be chosen, where code counts them."""
+        if not tensors or not isinstance(tensors[0], FakeTensor):
+            return
+        source, made = tensors[0], list(tensors_in(out))
+        if func in _COUNTS and source.dtype is torch.bool and made[0].numel():
+            share = 1.0 if self.density is None else self.density
+            vars(made[0])[_COUNT] = max(1, round(share * source.numel() / made[0].numel()))
+        elif (count := vars(source).get(_COUNT)) is not None and (func.is_view or func in _COPIES):
+            for each in made:
+                vars(each)[_COUNT] = count
+
     def _stand_in(self, func: Any, tensors: list[torch.Tensor], error: Exception) -> float | int:
         """A value that a fake step cannot know: an assumed truth, or 1. Branches on other values raise an error."""
         tensor = tensors[0]
-        truths = [truth for each in tensors if (truth := assumed_of(each, self._truths, _read)) is not None]
-        if func in (aten._local_scalar_dense.default, aten.equal.default) and len(truths) == len(tensors):
+        truths = [truth for each in tensors if (truth := assumed_of(each, self._truths, self._number)) is not None]
+        if func in (private("_local_scalar_dense").default, aten.equal.default) and len(truths) == len(tensors):
             self._note(*(truth.why for truth in truths if truth.why))
-            return truths[0].value if len(truths) == 1 else truths[0].value == truths[1].value
-        if func is not aten._local_scalar_dense.default or tensor.dtype is torch.bool:
+            answer = truths[0].value if len(truths) == 1 else truths[0].value == truths[1].value
+            whys = {truth.why for truth in truths} - {"", FINITE}
+            return self._steered(answer, reading(), chooses=bool(whys - {ONE})) if whys else answer
+        if func is not private("_local_scalar_dense").default or tensor.dtype is torch.bool:
             raise WorldError(
                 f"the code{where()} reads the values of a tensor ({func}), and a plan has no values; "
                 "move this code out of the step, or plan without it"
             ) from error
+        count = vars(tensor).get(_COUNT) if isinstance(tensor, FakeTensor) else None
+        if count is not None:
+            self.guessed = f"the code{where()} reads how many elements a mask chooses (taken as {count:,})"
+            self._note(f"a count of an unknown mask{where()} answered {count:,}, which is not validated")
+            return float(count) if tensor.dtype.is_floating_point else count
         if not tensor.dtype.is_floating_point:
             self.guessed = f"the code{where()} reads an integer"
         self._note(f".item() on a {str(tensor.dtype).removeprefix('torch.')} tensor answered 1")
-        return 1.0 if tensor.dtype.is_floating_point else 1
+        return self._steered(1.0 if tensor.dtype.is_floating_point else 1, reading())
+
+    def _steered(self, answer: float | int, at: Reading, *, chooses: bool = False) -> float | int:
+        """The answer to a reading of an unknown value. Loops that it may end go on, up to a bound.
+
+        A truth about many values `chooses`, also where it is kept for later.
+        """
+        chooses |= at.steers
+        if at.refuses or not (chooses or at.round):
+            return answer
+        self.guesses += chooses
+        if at.breaks and answer is True and not at.rounds_over:
+            self._note(f"the loop{where()} is left when a value says so: it went on to its bound, not validated")
+            return False
+        if at.rounds_over > MOST_ROUNDS:
+            raise EndlessLoop(
+                f"the loop at {at.loop} did not end in {at.round:,} rounds; its end depends on values, and a plan has "
+                "none: give it a bound, such as max_new_tokens or a number of rounds"
+            )
+        if at.rounds_over:
+            self._note(
+                f"the loop at {at.loop} ends on a value{where()}: it was ended after {MOST_ROUNDS} rounds, which is "
+                "not validated; a bound in the code gives an exact plan"
+            )
+            if isinstance(answer, bool):
+                return at.breaks or answer ^ bool(at.rounds_over % 2)
+            return type(answer)(_OTHERS[at.rounds_over % len(_OTHERS)])
+        if chooses:
+            self._note(f"the code{where()} chooses by a value that a plan does not know, which is not validated")
+        return answer
 
     @contextmanager
     def arrays(self) -> Iterator[None]:
         """A context in which `.numpy()` of a fake tensor returns an array of ones."""
 
         def numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
+            if (value := self.values.of(tensor)) is not None:
+                self._note(*self._read_note([tensor]))
+                with unset_fake_temporarily():
+                    return value.clone().numpy(force=force)
             if tensor.numel() > SMALL_ELEMENTS:
                 raise WorldError(
                     f"the code{where()} reads {tensor.numel():,} values with .numpy(), and a plan has no values; "
@@ -206,12 +310,8 @@ class FakeOperators(TorchDispatchMode):
                 ones = torch.ones(tensor.shape, dtype=tensor.dtype, requires_grad=tensor.requires_grad)
                 return ones.numpy(force=force)  # torch refuses what needs a gradient, as ever
 
-        before = FakeTensor.numpy
-        FakeTensor.numpy = numpy  # type: ignore[method-assign, assignment]
-        try:
+        with patched(FakeTensor, "numpy", lambda _: numpy):
             yield
-        finally:
-            FakeTensor.numpy = before  # type: ignore[method-assign]
 
     def _note(self, *assumptions: str) -> None:
         for each in dict.fromkeys(assumptions):
@@ -234,7 +334,7 @@ def rehearsal(tree: Any, density: float | None) -> Iterator[Callable[[Any], Any]
         return tensor if isinstance(tensor, FakeTensor) else mode.from_tensor(tensor)
 
     eager = torch.compiler.set_stance("force_eager")
-    with _disable_current_modes(), torch.random.fork_rng(), eager, mode, FakeOperators({}, Kernels(), density):
+    with without_modes(), torch.random.fork_rng(), eager, mode, FakeOperators({}, Kernels(), density):
         try:
             yield lambda tree: map_tensors(fake, tree)
         finally:
@@ -252,7 +352,7 @@ def _unsupported(func: Any) -> WorldError:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return identity_of(tensor.untyped_storage())
 
 
 def _read(tensor: torch.Tensor) -> float:
@@ -263,9 +363,7 @@ def _read(tensor: torch.Tensor) -> float:
 
 def _answered(tensors: list[torch.Tensor], work: Any) -> tuple[list[torch.Tensor], Any]:
     """An all-reduce of fake ranks, with its tensors as the result. DDP needs one; the fake backend gives none."""
-    done: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-    done.set_result(tensors)
-    return tensors, torch._C._distributed_c10d._create_work_from_future(done).boxed()  # type: ignore[attr-defined]
+    return tensors, finished(tensors)
 
 
 def is_small(tensor: torch.Tensor) -> bool:

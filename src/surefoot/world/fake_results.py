@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from surefoot.torch_inside.operators import private
+
 aten = torch.ops.aten
 
 
@@ -23,7 +25,7 @@ def _grouped_mm(
     """
     known = left.dtype is right.dtype and left.dtype in (torch.float32, torch.float16)
     if not known or not (_is_aligned(left) and _is_aligned(right)):
-        return aten._grouped_mm.default(left, right, offsets, bias, out_dtype)
+        return private("_grouped_mm").default(left, right, offsets, bias, out_dtype)
     if left.dim() == right.dim() == 2:
         groups = () if offsets is None else (len(offsets),)
     else:
@@ -36,7 +38,7 @@ def _is_aligned(matrix: torch.Tensor) -> bool:
     return max(matrix.stride()[-2:]) * matrix.element_size() % 16 == 0
 
 
-FAKES: dict[Any, Callable[..., Any]] = {aten._grouped_mm.default: _grouped_mm}
+FAKES: dict[Any, Callable[..., Any]] = {private("_grouped_mm").default: _grouped_mm}
 
 
 def spread_evenly(elements: int, bins: int) -> torch.Tensor:
@@ -46,5 +48,5 @@ def spread_evenly(elements: int, bins: int) -> torch.Tensor:
 
 def packed(padded: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[tuple[int, ...], torch.Tensor]:
     """The result of packing: the shape of the rows within their lengths, and the sequences at each time step."""
-    _, batch_sizes = aten._pack_padded_sequence(torch.zeros(*padded.shape[:2], 1), lengths, batch_first)
+    _, batch_sizes = private("_pack_padded_sequence")(torch.zeros(*padded.shape[:2], 1), lengths, batch_first)
     return (int(lengths.sum()), *padded.shape[2:]), batch_sizes

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import _disable_current_modes
 
+from surefoot.torch_inside.fake_mode import FakeTensor
+from surefoot.torch_inside.modes import without_modes
+from surefoot.torch_inside.profiler import allocations, is_profiling
 from surefoot.trees import map_tensors, tensors_in
 
 LIMIT_BYTES = 64 << 20
@@ -95,7 +98,7 @@ class Kernels:
         return self._known[key]
 
     def _measure(self, func: Any, args: Any, kwargs: Any) -> Kernel | None:
-        if torch.autograd._profiler_enabled():
+        if is_profiling():
             return None  # the loop is being profiled, and a second profiler would stop the first
         with for_real():  # gradients as in the loop: LSTM depends on it
             values = self._choosing if func in _SELECTIONS else made_up
@@ -122,7 +125,7 @@ class Kernels:
 @contextmanager
 def for_real() -> Iterator[None]:
     """A context in which operators run for real, outside of all modes."""
-    with _disable_current_modes(), torch.autocast("cpu", enabled=False):
+    with without_modes(), torch.autocast("cpu", enabled=False):
         yield
 
 
@@ -142,22 +145,13 @@ def _gloo(name: str, args: Any) -> Kernel | None:
 
 def allocated_peak(run: Callable[[], object]) -> int:
     """The peak of live bytes that `run` allocated on this thread."""
-    from torch.autograd.profiler_legacy import profile
-
     collecting = gc.isenabled()
     gc.disable()  # memory that the collector frees was not allocated here
-    torch.autograd._enable_profiler_legacy(profile(profile_memory=True).config())
     try:
-        run()
+        return max(itertools.accumulate(allocations(run)), default=0)
     finally:
-        threads: Any = torch.autograd._disable_profiler_legacy()
         if collecting:
             gc.enable()
-    live = peak = 0
-    for event in (event for thread in threads for event in thread if event.kind() == "memory_alloc"):
-        live += event.cpu_memory_usage()
-        peak = max(peak, live)
-    return peak
 
 
 def _selects(func: Any, tensors: list[torch.Tensor]) -> bool:
@@ -176,8 +170,9 @@ def _chosen(mask: torch.Tensor) -> int:
 @functools.cache
 def _can_differ(func: Any) -> bool:
     name = func.overloadpacket.__name__
+    of_a_library = func.namespace in sys.modules  # bitsandbytes, torchvision and others call it by their own name
     return (
-        func.namespace == "aten"
+        (func.namespace == "aten" or of_a_library)
         and not func.is_view
         and not name.startswith(_LISTS)
         and _UNKNOWABLE.isdisjoint(func.tags)

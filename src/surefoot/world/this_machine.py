@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from surefoot.hardware.datasheet import Datasheet
-from surefoot.hardware.names import datasheet_of
+from surefoot.hardware.datasheet import Datasheet, datasheet_of
 from surefoot.world import cuda
 
 

@@ -30,13 +30,13 @@ class Truth:
 FINITE = "all numbers are finite"
 ONE = "a number that is compared is 1"
 Truths = MutableMapping[torch.Tensor, Truth]
-Read = Callable[[torch.Tensor], float]
+Read = Callable[[torch.Tensor], float | None]
 
 
 def truth_of(func: Any, args: Any, out: Any, truths: Truths, read: Read) -> Truth | None:
     """What an operator's result is assumed to be. None if it is no truth, or nothing is assumed of it.
 
-    `read` returns the only element of a real tensor.
+    `read` returns the only element of a tensor; None if it is not known.
     """
     name = func.overloadpacket.__name__
     name = {"_is_all_true": "all", "_is_any_true": "any"}.get(name, name)
@@ -53,6 +53,8 @@ def truth_of(func: Any, args: Any, out: Any, truths: Truths, read: Read) -> Trut
         why = next((number.why for each in args[:2] if (number := _counted(each, truths))), ONE)
         return None if left is None or right is None else Truth(bool(_COMPARED[name](left, right)), why)
     known = [assumed_of(arg, truths, read) for arg in args if isinstance(arg, torch.Tensor)]
+    if name == "all" and args[0].dim() and known and known[0] is not None and known[0].why == ONE:
+        known = [None]  # one of many numbers, not one that is compared: what is validated is valid
     if name in ("all", "any") and known == [None] and out.numel() == 1:
         return Truth(name == "all", f".{name}() of computed values answered {name == 'all'}")
     if not known or None in known:
@@ -66,9 +68,9 @@ def truth_of(func: Any, args: Any, out: Any, truths: Truths, read: Read) -> Trut
 
 
 def assumed_of(tensor: torch.Tensor, truths: Truths, read: Read) -> Truth | None:
-    """What is assumed of a tensor, or known because it is real."""
-    if _is_real(tensor) and tensor.numel() == 1 and tensor.dtype is torch.bool:
-        return Truth(bool(read(tensor)))
+    """What is assumed of a tensor, or known."""
+    if tensor.numel() == 1 and tensor.dtype is torch.bool and (known := read(tensor)) is not None:
+        return Truth(bool(known))
     return truths.get(tensor)
 
 
@@ -78,15 +80,12 @@ def _counted(operand: Any, truths: Truths) -> Truth | None:
 
 
 def _number(operand: Any, truths: Truths, read: Read) -> float | None:
-    """A number as it is compared: itself, that of a real tensor, 0, or 1. None for a tensor with many elements."""
+    """A number as it is compared: itself, what is known, 0, or 1. None for a tensor with many elements."""
     if not isinstance(operand, torch.Tensor):
         return operand
     if _counted(operand, truths) and operand.numel() == 1:
         return 0.0
     if operand.numel() != 1:
         return None
-    return read(operand) if _is_real(operand) else 1.0
-
-
-def _is_real(tensor: torch.Tensor) -> bool:
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    known = read(operand)
+    return 1.0 if known is None else known

@@ -6,6 +6,8 @@ import os
 import sys
 from types import FrameType
 
+from surefoot.source.owners import DRIVING, owner
+
 _NOT_THE_USER = {"torch", "surefoot", *sys.stdlib_module_names}
 
 
@@ -19,10 +21,10 @@ def where(frame: FrameType | None = None) -> str:
     found: list[str] = []
     while frame is not None:
         module, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
-        if module.startswith("surefoot.ways"):
+        if module.startswith(DRIVING):
             break
         if module.split(".")[0] not in _NOT_THE_USER and not file.startswith("<"):
-            is_installed = "site-packages" in file
+            is_installed = owner(file) == "installed"
             if not found or not is_installed:
                 found.append(f"{os.path.basename(file)}:{frame.f_lineno}")
             if not is_installed:

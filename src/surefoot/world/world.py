@@ -4,38 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, Self, TypeVar
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.optim import optimizer as optimizers
-from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
-from surefoot.errors import DataError, DiskError, MissingPackage, RecipeError, RunError, SurefootError, WorldError
+from surefoot.errors import (
+    DataError,
+    DiskError,
+    MissingPackage,
+    RankLost,
+    RecipeError,
+    RunError,
+    SurefootError,
+    WorldError,
+)
 from surefoot.recipe.recipe import Recipe
+from surefoot.torch_inside.autograd import in_graph_task
+from surefoot.torch_inside.fake_mode import FakeMode
+from surefoot.torch_inside.fake_ranks import fake_ranks
+from surefoot.torch_inside.modes import unseen
 from surefoot.trees import map_tensors
-from surefoot.world.fake_mode import FakeMode
+from surefoot.world.device import accelerator, widest
 from surefoot.world.fake_operators import FakeOperators, is_small
-from surefoot.world.fake_ranks import fake_ranks
-from surefoot.world.gpu.autocast import autocasting
-from surefoot.world.gpu.operators import operators
+from surefoot.world.gpu.as_on import as_on
 from surefoot.world.gpu.target import CPU, Gpu, targets
 from surefoot.world.gpu.workspaces import GpuKernels
 from surefoot.world.kernels import AnyKernels, Kernels
+from surefoot.world.known_values import READ
+from surefoot.world.library_tables import forget_fake_tables
+from surefoot.world.lost_ranks import leave, lost
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Made = TypeVar("Made")
 SIMPLE = (DataError, DiskError, MissingPackage, RecipeError, RunError, WorldError)
 """Errors that can be sent to another process: they hold only a message."""
-
-
-def unseen() -> AbstractContextManager[Any]:
-    """A context that no mode sees: neither meters nor fake tensors."""
-    return _disable_current_modes() if _get_current_dispatch_mode_stack() else nullcontext()
 
 
 class World:
@@ -49,7 +57,7 @@ class World:
     """The GPU that a step is planned for."""
 
     def __init__(self) -> None:
-        self.device = torch.accelerator.current_accelerator() or torch.device("cpu")
+        self.device = accelerator() or torch.device("cpu")
         self.assumptions: dict[str, int] = {}
         self._entered = ExitStack()
 
@@ -60,8 +68,9 @@ class World:
         self._entered.close()
 
     def sum(self, *numbers: torch.Tensor | float) -> tuple[torch.Tensor, ...]:
-        """The sums of a few numbers over all ranks, in float64."""
-        totals = torch.stack([torch.as_tensor(each, dtype=torch.float64, device=self.device) for each in numbers])
+        """The sums of a few numbers over all ranks, in the widest type of the device."""
+        dtype = widest(self.device)
+        totals = torch.stack([torch.as_tensor(each, dtype=dtype, device=self.device) for each in numbers])
         if self.ranks > 1:
             dist.all_reduce(totals)
         return totals.unbind()
@@ -147,6 +156,22 @@ class RealWorld(World):
             self._entered.callback(dist.destroy_process_group)
         return self
 
+    def __exit__(self, *failure: Any) -> None:
+        """Names the rank that was lost, if that is why the work failed."""
+        error = failure[1] if len(failure) > 1 else None
+        found = None if error is None else self.failed(error)
+        super().__exit__(*failure)
+        if found is not None:
+            raise found from error
+
+    def failed(self, error: BaseException, *, step: int | None = None) -> RankLost | None:
+        """Tells the other ranks that this one ends. Returns the error that names a lost rank, if one was lost."""
+        if self.ranks == 1 or isinstance(error, RankLost):
+            return None
+        store = agent_store("beats")
+        leave(store, self.rank, error)
+        return lost(store, error, rank=self.rank, ranks=self.ranks, step=step)
+
 
 def agent_store(name: str) -> dist.Store | None:
     """A store in torchrun's own process, which outlives ranks. None without torchrun.
@@ -180,7 +205,8 @@ class FakeWorld(World):
     """Tensors with a shape but no memory, and `ranks` simulated ranks. This process is rank 0.
 
     Scalars stay real, so that optimizers and GradScaler read true step counts and scales. Small integer tensors
-    stay real too, so that code that reads tokens, positions, lengths and masks takes its usual path.
+    stay real too, so that code that reads tokens, positions, lengths and masks takes its usual path. Other small
+    tensors that depend on nothing fake have their values beside them.
     With a `gpu`, fake CPU tensors behave as on CUDA.
     """
 
@@ -202,7 +228,7 @@ class FakeWorld(World):
         self._fake = FakeMode()
         self.gpu = gpu
         self.kernels: AnyKernels = kernels or (
-            Kernels(density=density) if gpu is None else GpuKernels(gpu, in_backward=in_backward)
+            Kernels(density=density) if gpu is None else GpuKernels(gpu, in_backward=in_graph_task)
         )
         self._operators = FakeOperators(self.assumptions, self.kernels, density)
 
@@ -210,7 +236,7 @@ class FakeWorld(World):
         if self.ranks > 1:
             self._entered.enter_context(fake_ranks(self.ranks))
         if self.gpu is not None:
-            self._entered.enter_context(_as_on(self.gpu))
+            self._entered.enter_context(as_on(self.gpu))
         self._entered.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")  # torch's own code does it
         self._entered.enter_context(self._fake)
@@ -221,13 +247,19 @@ class FakeWorld(World):
     def __exit__(self, *failure: Any) -> None:
         """Names the integer that was guessed, if the code that read it failed: it is no mistake of the code."""
         super().__exit__(*failure)
+        forget_fake_tables()
         error = failure[1] if len(failure) > 1 else None
         if self._operators.guessed and isinstance(error, Exception) and not isinstance(error, SurefootError):
             raise WorldError(
-                f"{self._operators.guessed} that a plan does not know, and with 1 in its place the step failed "
+                f"{self._operators.guessed} that a plan does not know, and with a guess in its place the step failed "
                 f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); move this code out of the step, or "
                 "plan without it"
             ) from error
+
+    @property
+    def guesses(self) -> int:
+        """How often code was answered that chooses by a value which nobody knows."""
+        return self._operators.guesses
 
     def most(self, numbers: Sequence[int]) -> list[int]:
         return list(numbers)  # all ranks are like this one
@@ -238,52 +270,12 @@ class FakeWorld(World):
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake of a tensor, or a small tensor unchanged. Tensors that share storage still share it."""
-        return tensor if is_small(tensor) else self._fake.from_tensor(tensor)
-
-
-def in_backward() -> bool:
-    """Whether a backward is running here. A forward inside it is a recomputation."""
-    return torch._C._current_graph_task_id() != -1
-
-
-def in_transform() -> bool:
-    """Whether code runs inside `torch.func.vmap`, `grad` or the like, where tensors have no memory of their own."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
-@contextmanager
-def _as_on(gpu: Gpu) -> Iterator[None]:
-    """Makes operators and autocast behave as on CUDA. Optimizers use lists of tensors as they do on CUDA."""
-    with torch.library._scoped_library("aten", "IMPL") as library, _lists_by_default():
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Warning only once for all operators")
-            for name, function in autocasting():
-                library.impl(name, function, "AutocastCPU")
-            for name, function in operators(gpu):
-                library.impl(name, function, "AutogradCPU")
-        yield
-
-
-@contextmanager
-def _lists_by_default() -> Iterator[None]:
-    """Makes optimizers and clipping use lists for fake CPU tensors, as they do on CUDA."""
-    listed = optimizers._foreach_supported_types, torch.utils._foreach_utils._foreach_supported_types
-    devices = optimizers._get_foreach_kernels_supported_devices
-    for types in listed:
-        types.append(FakeTensor)
-    optimizers._get_foreach_kernels_supported_devices = lambda: [*devices(), "cpu"]
-    try:
-        yield
-    finally:
-        optimizers._get_foreach_kernels_supported_devices = devices
-        for types in listed:
-            types.remove(FakeTensor)
-
-
-def graphs_compiled() -> int:
-    """How many graphs torch.compile has made in this process so far."""
-    dynamo = sys.modules.get("torch._dynamo")
-    return 0 if dynamo is None else int(dynamo.utils.counters["stats"]["unique_graphs"])
+        if is_small(tensor):
+            return tensor
+        fake = self._fake.from_tensor(tensor)
+        if tensor.untyped_storage().nbytes() == tensor.nbytes:  # no view: what is written to its base would go unseen
+            self._operators.values.know(fake, tensor, of=READ)
+        return fake
 
 
 def fake_world(on: str = CPU, *, ranks: int | None = None) -> FakeWorld:

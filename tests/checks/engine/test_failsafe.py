@@ -28,7 +28,7 @@ PLACES = {
     "a hook of a prediction": (PushDirections, "_pushed"),
     "a graph": (Gradients, "graph_seen"),
     "a part that stays": (Schedules, "update_begins"),
-    "what was seen": (Files, "files"),
+    "what was seen": (Files, "facts"),
 }
 
 

@@ -4,16 +4,9 @@ import re
 
 import pytest
 
-from tests.checks.programs import all_twins
+from tests.checks.programs import TWENTY, all_twins
 
 TWINS = all_twins()
-TWENTY = (
-    "missing-zero-grad", "detached-loss", "detached-layers", "eval-mode-in-training", "training-mode-in-evaluation",
-    "layers-in-plain-list", "parameter-outside-optimizer", "softmax-before-cross-entropy", "broadcast-loss",
-    "future-tokens-in-logits", "targets-equal-inputs", "padding-in-loss", "summed-micro-batches",
-    "mean-of-unequal-means", "clipping-scaled-gradients", "scheduler-at-wrong-rate", "kept-losses",
-    "update-without-gradients", "updates-rounded-away", "changing-samples",
-)  # fmt: skip
 
 
 def told(name: str) -> str:

@@ -12,8 +12,13 @@ from types import ModuleType
 import pytest
 
 from surefoot.checks.registry import CHECKS
+from surefoot.reports.console import as_text
+from surefoot.reports.parts import finding_text
+from tests.checks.programs import TWENTY, all_twins
 
 HEADINGS = ("## What it does", "## Why it hurts", "## Buggy", "## Fixed", "## What looks like it and is fine")
+SHOWN = "## What it prints\nOf a small program with this bug, in the test of this check:\n\n```text\n"
+TWINS = all_twins()
 PAGES = Path(__file__).parents[3] / "docs" / "checks"
 STALE = "run pytest tests/checks/engine/test_pages.py --update-golden"
 
@@ -27,8 +32,27 @@ def subject_of(name: str) -> str:
     return module_of(name).__name__.split(".")[2]
 
 
-def page(name: str) -> str:
-    return "# " + module_of(name).__doc__
+def page(name: str, printed: str = "") -> str:
+    """What the check says of itself, its severity, what it prints, and how to silence it."""
+    title, _, text = module_of(name).__doc__.partition("\n")
+    before, buggy, after = text.partition(HEADINGS[2])
+    shown = f"{SHOWN}{printed}```\n\n" if printed else ""
+    silent = f'`--allow {name}` at `surefoot watch` and `surefoot check`, `allow=["{name}"]` in Python.'
+    silenced = f"\n## How to silence it\nIf you mean it: {silent}\n"
+    return f"# {title}\n\n**Severity:** {severities(name)}\n{before}{shown}{buggy}{after}{silenced}"
+
+
+def kept_sample(name: str) -> str:
+    """The sample in its page; empty if it has none."""
+    return path_of(name).read_text(encoding="utf-8").partition(SHOWN)[2].partition("```")[0]
+
+
+def sample(name: str) -> str:
+    """What is printed of its buggy twin; nothing of a check of several ranks, which has none."""
+    if name not in TWINS:
+        return ""
+    printed = as_text(finding_text(TWINS[name](True).findings[0]), width=80).strip("\n") + "\n"
+    return re.sub(r"\S*/(\w+\.py)", r"\1", printed)
 
 
 def path_of(name: str) -> Path:
@@ -51,9 +75,8 @@ def severities(name: str) -> str:
 
 def index() -> str:
     """The list of all checks, by subject."""
-    about = (
-        f"{len(CHECKS)} checks, by subject. Each has a page with a buggy example, a fixed one, and what looks like it."
-    )
+    each = "Each has a page: what it prints, a buggy example, a fixed one, and what looks like it."
+    about = f"{len(CHECKS)} checks, by subject. {each}"
     lines = ["# All checks", "", f"<!-- Made by `{STALE.removeprefix('run ')}`. -->", "", about]
     for subject, names in groupby(sorted(CHECKS, key=lambda name: (subject_of(name), name)), key=subject_of):
         title, _, about = import_module(f"surefoot.checks.{subject}").__doc__.strip().partition(": ")
@@ -84,8 +107,15 @@ def test_the_page_is_made_from_the_check(name: str, request: pytest.FixtureReque
     path = path_of(name)
     if request.config.getoption("--update-golden"):
         path.parent.mkdir(exist_ok=True)
-        path.write_text(page(name), encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == page(name), STALE
+        path.write_text(page(name, sample(name)), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == page(name, kept_sample(name)), STALE
+    assert bool(kept_sample(name)) == (name in TWINS), STALE
+
+
+@pytest.mark.parametrize("name", TWENTY)
+def test_a_sample_is_what_is_printed_today(name: str):
+    shown, today = (re.sub(r"\.py:\d+", ".py:N", text) for text in (kept_sample(name), sample(name)))
+    assert shown == today, STALE
 
 
 def test_the_list_names_every_check_with_its_severity(request: pytest.FixtureRequest):

@@ -93,4 +93,6 @@ def test_no_remedy_switches_the_dropout_of_a_teacher_on(alone):
             loss.backward()
             optimizer.step()
     (finding,) = [each for each in seen.findings.findings if each.check == "eval-mode-in-training"]
-    assert finding.remedy.startswith("call model.train() before training" if alone else "if Sequential 2 is a teacher")
+    assert finding.remedy.startswith(
+        "call model.train() before training" if alone else "if teacher (Sequential) is a teacher"
+    )

@@ -56,3 +56,15 @@ def test_the_first_evaluation_is_looked_at_whenever_it_comes(wrong, name, checke
     script.write_text(SCRIPT.format(**RIGHT | wrong))
     found = [each.check for each in watch_script(str(script)).findings.findings]
     assert found == ([name] if name else [])
+
+
+@pytest.mark.parametrize("mode", ["model.eval()", "pass"])
+def test_an_evaluation_is_looked_at_although_another_line_has_run_the_model_without_gradients(
+    mode, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(watch_script.__globals__, "CHECKED_STEPS", 7)
+    script = tmp_path / "script.py"
+    sample = "    with torch.no_grad():\n        model.eval()(x[:1])\n    model.train()\n    for a, b in"
+    script.write_text(SCRIPT.format(**RIGHT | {"mode": mode}).replace("    model.train()\n    for a, b in", sample))
+    found = [each.check for each in watch_script(str(script)).findings.findings]
+    assert found == (["training-mode-in-evaluation"] if mode == "pass" else [])

@@ -110,3 +110,22 @@ def test_a_loop_without_backward_has_one_finding_with_the_right_remedy():
             F.cross_entropy(model(X), Y)
             optimizer.step()
     assert named(seen.findings) == ["update-without-gradients"]
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_a_penalty_on_gradients_needs_their_graph(graph):
+    def penalized(model, x):
+        x = x.clone().requires_grad_(True)
+        (slopes,) = torch.autograd.grad(model(x).sum(), x, create_graph=graph)
+        return ((slopes.norm(dim=1) - 1) ** 2).mean()
+
+    model = mlp()
+    optimizer = sgd(model)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(5):
+            optimizer.zero_grad()
+            (F.cross_entropy(model(X), Y) + penalized(model, X)).backward()
+            optimizer.step()
+    remedies = [each.remedy for each in seen.findings.findings if each.check == "loss-term-without-gradient"]
+    assert len(remedies) == (not graph)
+    assert all("create_graph=True" in remedy for remedy in remedies)

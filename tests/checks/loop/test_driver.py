@@ -42,8 +42,8 @@ def loss(model, x, y):
 DRIVEN = "somebodys.Trainer(model, loss, optimizer, batches).train()  # the loop"
 OWN = """
 for x, y in batches:
-    loss(model, x, y).backward()
-    somebodys.step(optimizer)  # the loop
+    loss(model, x, y).backward()  # the backward
+    somebodys.step(optimizer)
 """
 
 
@@ -68,7 +68,7 @@ def test_a_finding_about_the_loop_names_the_library_that_runs_it(found):
     finding, lines = found()
     assert finding.check == "missing-zero-grad"
     assert finding.where == f"{lines['the loop']} (somebodys Trainer.train)"
-    assert finding.remedy.endswith("somebodys Trainer.train does this: use its settings, or override its method")
+    assert finding.remedy.endswith("somebodys Trainer.train does this by itself: override its method")
 
 
 def test_a_finding_about_the_loss_points_at_the_line_that_computes_it(found):
@@ -79,4 +79,4 @@ def test_a_finding_about_the_loss_points_at_the_line_that_computes_it(found):
 
 def test_a_library_that_only_makes_the_update_does_not_run_the_loop(found):
     finding, lines = found(loop=OWN)
-    assert (finding.check, finding.where) == ("missing-zero-grad", lines["the loop"])
+    assert (finding.check, finding.where) == ("missing-zero-grad", lines["the backward"])

@@ -100,3 +100,17 @@ class Maps(Dataset):
         if self.flips and torch.rand(()) < 0.5:
             picture, mask = picture.flip(-1), mask.flip(-1) if self.flips == "both" else mask
         return picture, mask
+
+
+class Changing(Dataset):
+    def __init__(self, in_place):
+        self.in_place, self.inputs = in_place, INPUTS.numpy().copy()
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        x = torch.from_numpy(self.inputs[index])
+        if self.in_place:
+            x += 0.1
+        return x + 0.1, LABELS[index]

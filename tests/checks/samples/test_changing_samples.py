@@ -3,27 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from tests.checks.loaders import COUNT, INPUTS, LABELS, trained
+from tests.checks.loaders import trained
 from tests.checks.programs import twin
-from tests.checks.samples.programs import Samples, classified, told
+from tests.checks.samples.programs import Changing, Samples, classified, told
 
 pytestmark = pytest.mark.sweep
-
-
-class Changing(Dataset):
-    def __init__(self, in_place):
-        self.in_place, self.inputs = in_place, INPUTS.numpy().copy()
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
-        x = torch.from_numpy(self.inputs[index])
-        if self.in_place:
-            x += 0.1
-        return x + 0.1, LABELS[index]
 
 
 @twin("changing-samples")

@@ -8,9 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler, TensorDataset
 
 import surefoot
+from surefoot.checks.samples.stored_samples import shared_rows
+from surefoot.checks.samples.windows import _ends_vary
 from surefoot.watch import watch_script
 from tests.checks.loaders import COUNT, INPUTS, KINDS, LABELS, TOLD, by_permutation, stepped, trained
 from tests.checks.programs import mlp, named, numbers, sgd, twin, whole
@@ -492,3 +494,32 @@ def test_states_of_a_game_come_again_by_chance():
             F.cross_entropy(model(batch), (batch[:, 0] > 0).long()).backward()
             optimizer.step()
     assert named(seen.findings) == []
+
+
+@pytest.mark.parametrize("part", [range(40, 48), range(28, 36)])
+def test_a_sampler_over_some_indices_reads_these_alone(part):
+    data = TensorDataset(INPUTS, LABELS)
+    loader = DataLoader(data, 8, sampler=SubsetRandomSampler(range(32)))
+    held = TensorDataset(INPUTS[list(part)], LABELS[list(part)])
+    found = named(trained(loader, evaluation=DataLoader(held, 8)))
+    assert ("evaluation-samples-in-training" in found) == (part.start < 32)
+
+
+def test_flags_at_the_end_of_a_row_are_no_window():
+    x = torch.cat([numbers(80, 20), F.one_hot(whole(4, 80), 4).float()], 1)
+    assert _ends_vary(x[:, :20])
+    assert not _ends_vary(x)
+    assert not _ends_vary(x[:, :, None])
+
+
+def test_a_map_of_few_values_names_no_sample():
+    class Stored(Dataset):
+        def __init__(self, seed, maps):
+            self.inputs, self.maps = numbers(20, 6, seed=seed), maps
+
+        def __len__(self):
+            return 20
+
+    squares = torch.eye(20).repeat_interleave(4, 1)
+    assert shared_rows(Stored(0, squares), Stored(1, squares)) == 0.0
+    assert shared_rows(Stored(0, squares), Stored(0, squares)) == 1.0

@@ -312,3 +312,29 @@ def test_padding_is_seen_in_outputs_of_whole_samples_too(masked):
             F.cross_entropy(model(TEXT[:, :12], attention_mask=mask), Y[:4]).backward()
             optimizer.step()
     assert named(seen.findings) == ([] if masked else ["padding-in-attention"])
+
+
+@pytest.mark.parametrize("attends", [True, False])
+def test_without_attention_padding_is_no_matter_of_attention(attends):
+    """A cell written by hand, that goes on over the padding, and attention over the same steps."""
+
+    def forward(self, tokens, attention_mask):
+        seen = self.embed(tokens)
+        state = torch.zeros(len(tokens), 8)
+        for step in seen.unbind(1):
+            state = (0.5 * state + self.inner(step)).tanh()
+        if attends:
+            state = ((state[:, None] @ seen.transpose(1, 2)).softmax(-1) @ seen)[:, 0]
+        return self.end(state) + 0 * attention_mask.sum()
+
+    torch.manual_seed(0)
+    layers = {"embed": lambda: nn.Embedding(32, 8), "inner": lambda: nn.Linear(8, 8), "end": lambda: nn.Linear(8, 2)}
+    model, optimizer = (made := Module(forward, **layers)), sgd(made)
+    real = torch.arange(12) < torch.tensor([5, 7, 9, 11])[:, None]
+    tokens = torch.where(real, TEXT[:, :12] % 30 + 2, 0)
+    with surefoot.watch(model, optimizer) as seen:
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(model(tokens, attention_mask=real.long()), whole(2, 4)).backward()
+            optimizer.step()
+    assert ("padding-in-attention" in named(seen.findings)) == attends

@@ -3,7 +3,7 @@
 import tempfile
 
 from tests.checks.programs import named, twin
-from tests.checks.text.test_other_chat_template import talked
+from tests.checks.text.tuned import talked
 
 
 @twin("vocabulary-larger-than-embedding")

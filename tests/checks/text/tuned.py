@@ -1,7 +1,9 @@
 """Programs that tests of fine-tuning share: texts with a prompt and an answer, and a model that came from a folder."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -54,3 +56,20 @@ def tuned(rows: Texts, *, relabel=lambda tokens, mask, labels: labels, lr=1e-4, 
             loss.backward()
             made.step()
     return seen.findings
+
+
+TEMPLATE = "{% for m in messages %}{% if m['role'] == 'assistant' %}w3 w4 w5 {% endif %}{{ m['content'] }}{% endfor %}"
+
+
+def talked(folder: str, *, mark=MARK, template=TEMPLATE, size=32):
+    pytest.importorskip("transformers")  # which needs tokenizers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    plain = Tokenizer(models.WordLevel({f"w{n}": n for n in range(size)}, unk_token="w0"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="w2", bos_token="w1", name_or_path=folder)
+    if template:
+        (Path(folder) / "chat_template.jinja").write_text(template, encoding="utf-8")
+    findings = tuned(texts(mark=mark), _name_or_path=tokenizer.name_or_path)
+    return findings

@@ -6,11 +6,28 @@ import importlib
 import inspect
 import pkgutil
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
+from typing import TypeVar
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
+
+Kind = TypeVar("Kind", bound=Observer)
+
+
+class Observers:
+    """All observers of a loop, each found by its class."""
+
+    def __init__(self, kinds: Iterable[type[Observer]], scene: Scene) -> None:
+        self._made = made(kinds, scene)
+
+    def __getitem__(self, kind: type[Kind]) -> Kind:
+        found: Kind = self._made[kind]  # type: ignore[assignment]
+        return found
+
+    def __iter__(self) -> Iterator[Observer]:
+        return iter(self._made.values())
 
 
 def observers_in(package: str) -> list[type[Observer]]:

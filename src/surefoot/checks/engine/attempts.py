@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 
-from surefoot.events.failsafe import PACKAGE, RAISE, place_of
+from surefoot.events.failsafe import RAISE, place_of
+from surefoot.source.owners import is_own, is_users
 
-_INSTALLED = tuple(sysconfig.get_path(each) for each in ("stdlib", "platlib", "purelib"))
 _SKIPPED: ContextVar[list[str] | None] = ContextVar("skipped", default=None)
 _RUNS = "checks/engine/rerun.py"
 _THEIRS = ("torch/nn/modules/", "torch/utils/data/")
 """Frames below these files run the user's model or data set."""
+
+
+class NoRoom(Exception):
+    """A device has too little memory for a probe. The scene has noted it."""
 
 
 @contextmanager
@@ -38,6 +40,8 @@ def attempt(what: str) -> Iterator[None]:
     """
     try:
         yield
+    except NoRoom:
+        return
     except Exception as error:
         if os.environ.get(RAISE) and _is_own(error):
             raise
@@ -53,13 +57,8 @@ def _is_own(error: Exception) -> bool:
     files = [frame.filename.replace(os.sep, "/") for frame in calls]
     if files[-1].endswith(_RUNS):
         return False  # it refuses a call that a copy cannot repeat
-    if PACKAGE in Path(files[-1]).parents:
+    if is_own(calls[-1].filename):
         return True
     if any(mark in file for file in files for mark in (_RUNS, *_THEIRS)):
         return False
-    return all(_is_installed(file) for file in files if PACKAGE not in Path(file).parents)
-
-
-def _is_installed(file: str) -> bool:
-    """Is this a file of Python or an installed package, or no file at all, instead of the user's?"""
-    return file.startswith(("<", *_INSTALLED))
+    return not any(is_users(frame.filename) for frame in calls)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from surefoot.events.autograd import number, saved
+from surefoot.torch_inside.autograd import number, saved
 
 VIEWS = (
     "View", "UnsafeView", "ReshapeAlias", "Transpose", "Permute", "T", "Squeeze", "Unsqueeze", "Expand",

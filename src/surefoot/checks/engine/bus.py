@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.autograd_graph import walk
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import EVENTS, Observer, hears
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.engine.types import Args, Kwargs
@@ -49,6 +50,8 @@ class Bus(Listener):
 
     def settle(self) -> None:
         """Tells all observers that facts are about to be collected, even while resting."""
+        HOST.settle()
+        HOST.forget()
         for each in self._observers:
             each.settle()
 
@@ -76,7 +79,8 @@ class Bus(Listener):
         """A gradient is about to be computed: by a backward, or by `torch.autograd.grad` if `asked`."""
         graph = walk([losses] if isinstance(losses, torch.Tensor) else list(losses))
         graph.asked = asked
-        self.tell("graph_seen", graph)
+        with HOST.moment():
+            self.tell("graph_seen", graph)
         graph.losses = []  # observers may keep the graph but must not keep the losses alive
         self._scene.backwards += 1
 
@@ -93,6 +97,7 @@ class Bus(Listener):
         self._scene.updating = None
         self.tell("update_ends", optimizer)
         self._scene.count(optimizer)
+        HOST.forget()
 
     def update_left_out(self, optimizer: Optimizer) -> None:
         self.tell("update_left_out", optimizer)

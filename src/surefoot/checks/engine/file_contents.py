@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from surefoot.checks.engine.scene import fingerprint, readable, tensors
-from surefoot.events.autograd import aside
+from surefoot.checks.engine.host_copies import HOST
+from surefoot.checks.engine.scene import fingerprints, readable, tensors
 from surefoot.events.callers import caller
+from surefoot.torch_inside.modes import aside
 
 _COUNTERS = ("epoch", "step", "iter")
 Counts = dict[str, int]
@@ -42,7 +43,7 @@ class Contents:
     @cached_property
     def prints(self) -> set[int]:
         """Hashes of all its tensors."""
-        return {fingerprint(each) for each in tensors(self.value) if readable(each)}
+        return set(fingerprints(filter(readable, tensors(self.value))))
 
 
 @dataclass
@@ -61,7 +62,7 @@ def weights_in(loaded: object) -> Weights:
     moments = {id(each) for item in items if is_optimizer_state(item) for each in tensors(item)}
     held = [each for each in tensors(loaded) if readable(each) and id(each) not in moments]
     shapes = Counter(tuple(each.shape) for each in held)
-    return Weights(caller(), sum(map(torch.numel, held)), set(map(fingerprint, held)), shapes)
+    return Weights(caller(), sum(map(torch.numel, held)), set(fingerprints(held)), shapes)
 
 
 def items_of(saved: object) -> Iterator[Any]:
@@ -91,9 +92,12 @@ def is_weights(value: object) -> bool:
     return isinstance(value, dict) and bool(value) and all(isinstance(each, torch.Tensor) for each in value.values())
 
 
-def varies(tensor: torch.Tensor) -> bool:
+def varying(given: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Those with more than one value."""
+    some = list(given)
     with aside():
-        return bool((tensor != tensor.flatten()[:1].squeeze()).any())
+        vary = HOST.fresh([(each != each.flatten()[:1].squeeze()).any() for each in some])
+        return [each for each, varies in zip(some, vary, strict=True) if varies]
 
 
 def counts_in(state: Any) -> Counts:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from surefoot.checks.engine.autograd_graph import operation
-from surefoot.events.autograd import saved
+from surefoot.torch_inside.autograd import saved, signed
 
 _SAME = {"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Clone", "ToCopy", "Alias", "Contiguous"}
 """Operations that keep every number."""
@@ -92,14 +92,14 @@ def _summands(source: Source, factor: float, reduced: Any) -> Iterator[tuple[Sou
         yield inputs[0], -factor, reduced  # type: ignore[misc]
     elif name in ("Add", "Sub", "Rsub"):
         signs = {"Add": (1, 1), "Sub": (1, -1), "Rsub": (-1, 1)}[name]
-        scales = (1.0, float(getattr(node, "_saved_alpha", 1)))
+        scales = (1.0, float(saved(node, "alpha") or 1))
         if name == "Rsub":
             scales = scales[::-1]
         for each, sign, scale in zip(inputs, signs, scales, strict=False):
             if each:
                 yield each, factor * sign * scale, reduced
     elif name in ("Sum", "Mean") and inputs[0]:
-        shape = tuple(getattr(node, "_saved_self_sym_sizes", ()))
+        shape = tuple(saved(node, "self_sym_sizes") or ())
         dims = _dims(node, len(shape))
         count = 1.0
         for dim in dims if name == "Mean" else ():
@@ -110,9 +110,8 @@ def _summands(source: Source, factor: float, reduced: Any) -> Iterator[tuple[Sou
 
 
 def _dims(node: Any, count: int) -> tuple[int, ...]:
-    """The dimensions of a sum or mean. torch stores them unsigned."""
-    dims = getattr(node, "_saved_dim", None) or range(count)
-    return tuple(((dim + _ORDER) % (2 * _ORDER) - _ORDER) % max(1, count) for dim in dims)
+    """The dimensions of a sum or mean."""
+    return tuple(signed(dim) % max(1, count) for dim in saved(node, "dim") or range(count))
 
 
 def _scaled(source: Source) -> tuple[Source, float] | None:
@@ -195,7 +194,7 @@ def _logarithm(source: Source, factor: float, shape: tuple[int, ...]) -> tuple[A
 def _squared(source: Source) -> tuple[Source, float] | None:
     """What is squared, without its constant factor, and the square of that factor."""
     node, name = source.node, operation(source.node)
-    if name == "Pow" and getattr(node, "_saved_exponent", None) == 2:
+    if name == "Pow" and saved(node, "exponent") == 2:
         of, by = _unscaled(Source(*node.next_functions[0]))
         return of, by * by
     both = [Source(*each) for each in node.next_functions] if name == "Mul" else []

@@ -1,11 +1,10 @@
-"""An observer watches one subject of a loop: it defines a method for each event that it wants to hear."""
+"""An observer watches one subject of a loop: it hears events by methods of their names, and hands over facts."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from contextlib import ExitStack
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch.optim import Optimizer
 
@@ -14,6 +13,10 @@ from surefoot.checks.engine.file_contents import Contents
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.events.listener import Listener
+from surefoot.torch_inside.patches import patch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Observer(Listener):
@@ -22,8 +25,8 @@ class Observer(Listener):
     `__init__` may ask for other observers by their classes; these are created first. If two observers depend on the
     order in which they get an event, one names the other in `after` or `before`. An observer that `stays` keeps working
     while the others rest: it is entered first and exited last. A loop calls torch functions thousands of times: an
-    observer that needs few of them names those in `functions`, and if it only needs them while tensors are read, sets
-    `reads`.
+    observer that needs few of them names those in `functions`. If it only needs them while tensors are read, it sets
+    `reads`; if it only follows outputs, gradients or updates, so that nothing can happen while data is made, `waits`.
     """
 
     after: ClassVar[tuple[type[Observer], ...]] = ()
@@ -33,6 +36,8 @@ class Observer(Listener):
     """The names of the functions of which `called` hears; None for all."""
     reads: ClassVar[bool] = False
     """`called` hears nothing while `scene.close` is false."""
+    waits: ClassVar[bool] = False
+    """`called` hears nothing before a model was called or something with a gradient was computed."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -68,28 +73,39 @@ class Observer(Listener):
     def settle(self) -> None:
         """Facts are about to be collected. Do here what needs all optimizers to be known."""
 
+    def facts(self) -> Iterable[object]:
+        """Yields its part of the facts: records such as `LossFacts`, with the fields that it knows.
+
+        All observers have settled. Records of one class are merged: see `checks.facts.merged`.
+        """
+        return ()
+
+    def probed(self) -> Iterable[object]:
+        """Yields what it finds out by disturbing copies of models or data. All observers have handed over `facts`."""
+        return ()
+
     def follow(self, owner: Any, name: str, *, before: Callable[..., Any] | None = None, after: Any = None) -> None:
         """Calls `before(*args)` and `after(result, *args)` around every call of a torch function."""
-        plain = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
         before = before and self.scene.failsafe.callback(before)
         after = after and self.scene.failsafe.callback(after)
 
-        @functools.wraps(plain)
-        def followed(*args: object, **kwargs: object) -> Any:
-            if before is not None:
-                before(*args, **kwargs)
-            result = plain(*args, **kwargs)
-            if after is not None:
-                after(result, *args, **kwargs)
-            return result
+        def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+            def followed(*args: object, **kwargs: object) -> Any:
+                if before is not None:
+                    before(*args, **kwargs)
+                result = plain(*args, **kwargs)
+                if after is not None:
+                    after(result, *args, **kwargs)
+                return result
 
-        setattr(owner, name, followed)
-        self._entered.callback(setattr, owner, name, plain)
+            return followed
+
+        self._entered.callback(patch(owner, name, make))
 
 
 EVENTS = frozenset(
     name for kind in (Listener, Observer) for name, value in vars(kind).items() if callable(value) and name[0] != "_"
-) - {"follow", "settle"}
+) - {"follow", "settle", "facts", "probed"}
 """The names of the methods that the bus may call."""
 
 

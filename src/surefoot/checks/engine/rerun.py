@@ -10,10 +10,11 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from surefoot.checks.engine.attempts import NoRoom
 from surefoot.checks.engine.captured_call import Captured
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.randomness import seed_all
-from surefoot.trees import map_tensors
 
 CHANGED = 1e-3
 """Outputs count as changed if they differ by more than this share of their standard deviation."""
@@ -27,28 +28,30 @@ class Again:
 
     def __init__(self, scene: Scene, call: Captured) -> None:
         self.scene, self.call = scene, call
+        self._look = f"probes on a copy of {scene.name(call.model)}"
+        own = inner(call.model)
+        if not scene.has_room(self._look, (*own.parameters(), *own.buffers())):
+            raise NoRoom("too little free memory on the device")
         self.model = copied(call.model)
         self.inputs = list(tensors((call.args, call.kwargs)))
 
     def __call__(self, changed: dict[int, torch.Tensor] | None = None, *, training: bool = False) -> list[torch.Tensor]:
-        """Runs the call and returns its floating-point outputs.
+        """Runs the call and returns its floating-point outputs, on the host.
 
         `changed` replaces inputs by their index. The random seed is the same in every run.
         """
-        new = changed or {}
-        places = iter(range(len(self.inputs)))
-        args, kwargs = map_tensors(lambda each: new.get(next(places), each).clone(), (self.call.args, self.call.kwargs))
-        if next(places, None) is not None:
+        if len(self.inputs) != len(self.call.devices):
             raise ValueError("inputs inside of objects that are not copied")
+        args, kwargs = self.call.given(changed or {})
         kept = [each.clone() for each in self.model.buffers()] if training else []
-        with self._as_called():
+        with self._as_called(), self._in_memory():
             self.model.train(training)
             seed_all(0)
             output = self.model(*args, **kwargs)
             for buffer, before in zip(self.model.buffers(), kept, strict=False):  # restores running statistics
                 buffer.copy_(before)
         numbers = [each.detach().float() for each in tensors(output) if each.is_floating_point()]
-        return [each.masked_fill(each < -_NOTHING, 0.0) for each in numbers]
+        return [each.masked_fill(each < -_NOTHING, 0.0) for each in HOST.fresh(numbers)]
 
     def course(self, path: str, value: torch.Tensor) -> list[torch.Tensor]:
         """The outputs of two training forwards and one evaluation, on a copy with one attribute replaced."""
@@ -56,12 +59,21 @@ class Again:
         holder, _, attribute = path.rpartition(".")
         setattr(model.get_submodule(holder), attribute, value.clone())
         outputs: list[torch.Tensor] = []
-        with self._as_called():
+        with self._as_called(), self._in_memory():
             for training in (True, True, False):
-                args, kwargs = map_tensors(torch.clone, (self.call.args, self.call.kwargs))
+                args, kwargs = self.call.given({})
                 seed_all(0)
                 outputs += tensors(model.train(training)(*args, **kwargs))
-        return [each.detach().float() for each in outputs if each.is_floating_point()]
+        return HOST.fresh([each.detach().float() for each in outputs if each.is_floating_point()])
+
+    @contextmanager
+    def _in_memory(self) -> Iterator[None]:
+        """If the memory does not suffice, the look is left out."""
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            self.scene.left_out[self._look] = None
+            raise NoRoom("too little free memory on the device") from error
 
     @contextmanager
     def _as_called(self) -> Iterator[None]:
@@ -110,13 +122,13 @@ def other(values: torch.Tensor, seed: int) -> torch.Tensor:
         return values.flip(0) * 1.7 + 0.9 if values.dim() else values * 1.7 + 0.9
     drawn = torch.Generator().manual_seed(seed)
     pool = values.flatten()
-    return pool[torch.randint(0, pool.numel(), values.shape, generator=drawn)]
+    return pool[torch.randint(0, pool.numel(), values.shape, generator=drawn, device="cpu")]
 
 
 def redrawn(values: torch.Tensor, pool: torch.Tensor, seed: int) -> torch.Tensor:
     """Tokens drawn from a pool, each different from the token it replaces."""
     pool = pool.unique()
     drawn = torch.Generator().manual_seed(seed)
-    new = pool[torch.randint(0, pool.numel(), values.shape, generator=drawn)]
+    new = pool[torch.randint(0, pool.numel(), values.shape, generator=drawn, device="cpu")]
     following = pool[(torch.searchsorted(pool, new) + 1) % pool.numel()]
     return torch.where(new == values, following, new)

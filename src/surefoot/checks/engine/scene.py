@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableSet, Set
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, MutableSet, Sequence, Set
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,27 +13,39 @@ from torch import nn
 from torch.distributions import Distribution
 from torch.optim import Optimizer
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.weak_set import WeakTensorSet
-from surefoot.events.autograd import aside
 from surefoot.events.failsafe import Failsafe
 from surefoot.events.phases import Phases
-
-if TYPE_CHECKING:
-    from surefoot.checks.engine.bus import Bus
+from surefoot.torch_inside.modes import aside
+from surefoot.world.free_memory import free_bytes
 
 LOOKED_AT = 12
 """After an optimizer is created, observers read tensors during this many updates. Later they only count."""
 MOST_LOOKED_AT = 48
 """The total number of updates during which tensors are read, however many optimizers are created."""
+ROOM = 4
+"""A look may take memory of a device if it would fit this many times."""
 LARGEST = 1 << 24
 """Tensors with more elements than this are not read."""
+
+
+class Publisher(Protocol):
+    """What the scene knows of the bus: how observers publish events that only they notice."""
+
+    resting: bool
+
+    def tell(self, event: str, *args: object) -> None: ...
+
+    def gradient_asked(self, losses: Any, *, asked: bool = False) -> None: ...
+
+    def update_left_out(self, optimizer: Optimizer) -> None: ...
 
 
 class Scene:
     """The loop so far: its phases, its optimizers, how many updates it has made."""
 
-    bus: Bus
-    """Where observers publish events that only they notice."""
+    bus: Publisher
 
     def __init__(self, phases: Phases, optimizers: tuple[Optimizer, ...] = (), *, failsafe: bool = False) -> None:
         self.phases, self.failsafe = phases, Failsafe(on=failsafe)
@@ -56,8 +68,20 @@ class Scene:
         """Steps were cut to a few samples, so the number of samples means nothing."""
         self.source = ""
         """The file of the script or recipe. Checks read it to learn what happened before the loop."""
+        self.numbered_apart = False
+        """Gradients on a device have a graph: a thread of its own made their nodes, and numbers them from 0."""
+        self.left_out: dict[str, None] = {}
+        """The looks for which a device had too little memory, in order."""
         self.cut_from = 1.0
         """How many times larger a micro-batch was before it was cut."""
+        self.preparing = float("inf")
+        """The most seconds that checks take before a model is called. Data that is made after that is made unseen."""
+        self.differentiated = False
+        """The script called `torch.autograd.grad`: a training by hand, which may call no model."""
+        self.hurried = False
+        """Checks have taken what they may: how loaders make batches is not looked at any more."""
+        self.rested_after: int | None = None
+        """The number of updates that were watched closely, if later ones were not."""
 
     @property
     def close(self) -> bool:
@@ -76,6 +100,21 @@ class Scene:
     def look_away(self) -> None:
         """Stops reading tensors, until a new optimizer or an evaluation asks for it again."""
         self._close_until = self.updates
+
+    def has_room(self, look: str, extra: Iterable[torch.Tensor], still: Iterable[torch.Tensor] = ()) -> bool:
+        """Does the device of these tensors clearly have room for copies of them? If not, notes that a look is left out.
+
+        `still` are tensors as large as what the loop itself is about to allocate.
+        """
+        wanted: dict[torch.device, int] = {}
+        for times, some in ((ROOM, extra), (1, still)):
+            for each in some:
+                wanted[each.device] = wanted.get(each.device, 0) + times * each.numel() * each.element_size()
+        known = ((free_bytes(device), amount) for device, amount in wanted.items())
+        fits = all(free is None or amount <= free for free, amount in known)
+        if not fits:
+            self.left_out[look] = None
+        return fits
 
     def count(self, optimizer: Optimizer) -> None:
         """An optimizer has made an update."""
@@ -147,7 +186,7 @@ def readable(tensor: Any) -> bool:
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
     """A tensor as an array. Number formats that numpy lacks become float32."""
-    plain = tensor.detach().cpu()
+    plain = HOST.of(tensor)
     known = not plain.is_floating_point() or plain.dtype in (torch.float16, torch.float32, torch.float64)
     return (plain if known else plain.float()).numpy()
 
@@ -155,21 +194,41 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
 def digest(tensor: torch.Tensor) -> int:
     """A hash of a tensor's values. It hashes a copy: FSDP cannot resize a storage that numpy has seen."""
     with aside():
-        values = tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8)
-        return xxhash.xxh3_64_intdigest(values.numpy().data)
+        return _hashed(HOST.of(tensor))
+
+
+def digests_now(given: Sequence[torch.Tensor]) -> list[int]:
+    """Their hashes, also if something wrote to them that autograd did not see."""
+    with aside():
+        return [_hashed(each) for each in HOST.fresh(given)]
+
+
+def _hashed(tensor: torch.Tensor) -> int:
+    values = tensor.flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8)
+    return xxhash.xxh3_64_intdigest(values.numpy().data)
 
 
 def fingerprint(tensor: torch.Tensor, most: int = 4096) -> int:
     """A hash of a sample of a tensor's values, spread over the whole tensor."""
+    return fingerprints((tensor,), most)[0]
+
+
+def fingerprints(given: Iterable[torch.Tensor], most: int = 4096) -> list[int]:
+    """The fingerprints of tensors. The host waits for a device once for all of them, not for each."""
     with aside():
-        flat = tensor.detach().reshape(-1)
-        return digest(flat[:: max(1, flat.numel() // most)])
+        return digests_now([sampled(each, most) for each in given])
+
+
+def sampled(tensor: torch.Tensor, most: int) -> torch.Tensor:
+    """About this many values of a tensor, spread over the whole tensor. Call it `aside`."""
+    flat = tensor.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // most)]
 
 
 def own(tensor: torch.Tensor) -> torch.Tensor:
-    """A detached copy, made without being observed. It keeps nothing of the loop alive."""
+    """A detached copy on the host, made without being observed. It keeps nothing of the loop alive."""
     with aside():
-        return tensor.detach().clone()
+        return tensor.detach().clone() if tensor.is_cpu or not readable(tensor) else HOST.of(tensor).detach()
 
 
 def several() -> bool:

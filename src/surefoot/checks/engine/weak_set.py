@@ -1,4 +1,4 @@
-"""A set of leaf tensors that does not keep alive what a loop creates anew in each step."""
+"""A set of tensors that does not keep alive what a loop creates anew in each step."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from torch import nn
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.engine.types import Kwargs
-from surefoot.checks.facts.evaluation import Metric
+from surefoot.checks.facts.evaluation import EvaluationFacts, Metric
 from surefoot.checks.loop.forwards import Forwards
-from surefoot.checks.source.evaluation_loop import Line, kept_by, loop_around
 from surefoot.events.callers import user_lines
+from surefoot.source.evaluation_loop import Line, kept_by, loop_around
 
 MOST = 64
 
@@ -51,7 +51,10 @@ class BatchAverages(Observer):
         if self._batches and len(self._batches) < MOST:
             self._batches[-1].means.update(user_lines())
 
-    def metrics(self) -> Iterator[Metric]:
+    def probed(self) -> Iterator[EvaluationFacts]:
+        yield EvaluationFacts(metrics=tuple(self._metrics()))
+
+    def _metrics(self) -> Iterator[Metric]:
         told = set()
         for _, run in itertools.groupby(self._batches, lambda batch: (batch.update, batch.lines)):
             batches = list(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -14,13 +15,13 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
-from surefoot.checks.facts.evaluation import Evaluation
+from surefoot.checks.facts.evaluation import Evaluation, EvaluationFacts
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.loop.modes import active, dropping
 from surefoot.checks.samples.arrays_in_sight import row_prints
 from surefoot.checks.samples.loaders import Loaders
-from surefoot.events.autograd import writes
 from surefoot.events.callers import user_lines
+from surefoot.torch_inside.autograd import writes
 
 _FEWEST_ROWS = 8
 
@@ -42,6 +43,7 @@ class Evaluations(Observer):
     """Records what models are run on without gradients."""
 
     after = (Loaders,)
+    waits = True
 
     def __init__(self, scene: Scene, loaders: Loaders) -> None:
         super().__init__(scene)
@@ -109,6 +111,9 @@ class Evaluations(Observer):
             alive = run.model()
             run.seen.trained = alive is not None and not optimized.isdisjoint(alive.parameters())
             run.seen.copied = alive is not None and not run.seen.trained and _build(alive) in trained
+
+    def facts(self) -> Iterator[EvaluationFacts]:
+        yield EvaluationFacts(evaluations=tuple(self.seen))
 
 
 def _build(model: nn.Module) -> tuple[type, tuple[torch.Size, ...]]:

@@ -11,7 +11,7 @@ from torch import nn
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, own, readable, tensors
 from surefoot.checks.engine.types import Kwargs
-from surefoot.checks.facts.evaluation import Pass
+from surefoot.checks.facts.evaluation import EvaluationFacts, Pass
 from surefoot.checks.samples.arrays_in_sight import FEWEST, Arrays, row_prints
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.events.callers import user_lines
@@ -75,7 +75,10 @@ class Passes(Observer):
         if {each.shape for each in line.batches} == {first.shape} and len(first) > 1:
             line.left_out = _left_out(torch.cat(line.batches), len(first))
 
-    def passes(self) -> Iterator[Pass]:
+    def facts(self) -> Iterator[EvaluationFacts]:
+        yield EvaluationFacts(passes=tuple(self._passes()))
+
+    def _passes(self) -> Iterator[Pass]:
         for line in self._lines.values():
             if len(line.updates) + 1 <= max(1, _RARE * self.scene.updates):
                 yield Pass(line.model, line.reordered, line.left_out)
@@ -84,6 +87,6 @@ class Passes(Observer):
 def _left_out(read: torch.Tensor, batch: int) -> int:
     """The number of rows of an array after those that were read from its start, if fewer than a batch; else 0."""
     for array, places in Arrays().holding(read):
-        if torch.equal(places, torch.arange(len(read))) and len(array) - len(read) < batch:
+        if torch.equal(places, torch.arange(len(read), device=places.device)) and len(array) - len(read) < batch:
             return len(array) - len(read)
     return 0

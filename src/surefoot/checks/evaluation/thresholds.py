@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -14,11 +15,13 @@ from surefoot.checks.engine.autograd_graph import through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
-from surefoot.checks.facts.evaluation import Threshold
+from surefoot.checks.facts.evaluation import EvaluationFacts, Threshold
 from surefoot.checks.loop.forwards import Forwards
-from surefoot.checks.source.cutoffs import cut_at_half, predictions_cut_at_half
-from surefoot.events.autograd import aside, number
-from surefoot.events.callers import caller, near_frames, user_lines, variables
+from surefoot.events.callers import caller, near_frames, user_lines
+from surefoot.source.cutoffs import cut_at_half, predictions_cut_at_half
+from surefoot.source.frames import variables
+from surefoot.torch_inside.autograd import number
+from surefoot.torch_inside.modes import aside
 
 _COMPARISONS = {"gt", "__gt__", "ge", "__ge__", "lt", "__lt__", "le", "__le__", "greater", "less"}
 _LEAVING = {"numpy", "__array__", "tolist", "item"}
@@ -36,6 +39,7 @@ class Thresholds(Observer):
 
     after = (Forwards,)
     functions = _COMPARISONS | _LEAVING | _SQUASHING | _ROUNDING | _LARGEST | _LOSSES
+    waits = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -187,6 +191,9 @@ class Thresholds(Observer):
 
     def _was_made(self, kind: str, tensor: torch.Tensor) -> bool:
         return any(_shares(ref(), tensor) for made, ref in self._squashed if made == kind)
+
+    def facts(self) -> Iterator[EvaluationFacts]:
+        yield EvaluationFacts(thresholds=tuple(self.thresholds.values()))
 
 
 def _cut_in_metrics() -> str:

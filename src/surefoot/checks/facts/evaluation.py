@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from surefoot.checks.facts.series import Series
+
 
 @dataclass(slots=True)
 class Evaluation:
@@ -58,6 +60,18 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
+class NeverUsed:
+    """Something that the script makes and nothing reads."""
+
+    kind: str
+    """What it is, by how it is made: a loader, a mask, a copy of the weights."""
+    name: str
+    where: str
+    overwritten: bool = False
+    """The name gets another value before this one is read."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluationFacts:
     """All facts of this subject."""
 
@@ -65,3 +79,6 @@ class EvaluationFacts:
     passes: tuple[Pass, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
     metrics: tuple[Metric, ...] = ()
+    never_used: tuple[NeverUsed, ...] = ()
+    series: tuple[Series, ...] = ()
+    """In the order in which they begin."""

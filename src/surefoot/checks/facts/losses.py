@@ -100,6 +100,8 @@ class Term:
 
     where: str
     value: float
+    cut: str = ""
+    """The function of torch by which it lost its graph."""
 
 
 @dataclass(slots=True)

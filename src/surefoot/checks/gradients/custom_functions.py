@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,7 +10,9 @@ import torch
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Args
-from surefoot.events.autograd import aside
+from surefoot.checks.facts.gradients import GradientFacts
+from surefoot.checks.gradients.custom_backward import derivatives_of
+from surefoot.torch_inside.modes import aside
 
 Function = torch.autograd.Function
 
@@ -22,14 +25,7 @@ class CustomFunctions(Observer):
         self.calls: dict[Any, Args] = {}
 
     def __enter__(self) -> CustomFunctions:
-        plain = Function.__dict__["apply"]
-
-        def followed(kind: Any, *args: Any, **kwargs: Any) -> Any:
-            self._note(kind, args)
-            return plain.__func__(kind, *args, **kwargs)
-
-        Function.apply = classmethod(followed)  # type: ignore[assignment, method-assign]
-        self._entered.callback(setattr, Function, "apply", plain)
+        self.follow(Function, "apply", before=lambda kind, *args, **_: self._note(kind, args))
         return self
 
     def _note(self, kind: object, args: Args) -> None:
@@ -41,3 +37,6 @@ class CustomFunctions(Observer):
                     each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, torch.Tensor) else each
                     for each in args
                 )
+
+    def probed(self) -> Iterator[GradientFacts]:
+        yield GradientFacts(derivatives=tuple(derivatives_of(self.calls, self.scene.phases)))

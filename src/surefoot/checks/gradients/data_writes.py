@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,9 +13,10 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
+from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.checks.loop.gradients import Gradients
-from surefoot.events.autograd import number
 from surefoot.events.callers import caller
+from surefoot.torch_inside.autograd import number
 
 _WRITES = {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__setitem__"}
 
@@ -24,6 +26,7 @@ class DataWrites(Observer):
 
     after = (Gradients,)
     reads = True
+    waits = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -47,3 +50,6 @@ class DataWrites(Observer):
     def graph_seen(self, graph: Graph) -> None:
         self.lines |= {line: None for node, line in self._written.items() if node in graph.numbers}
         self._known, self._written = WeakNotes(), {}
+
+    def facts(self) -> Iterator[GradientFacts]:
+        yield GradientFacts(written_through_data=tuple(self.lines))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
+from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.events.callers import caller
 
 
@@ -28,6 +30,8 @@ class _Sample:
 
 class DetachedDraws(Observer):
     """Follows `sample()` into the graph. Policy gradients ask for the probability of a sample: those are skipped."""
+
+    waits = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -43,9 +47,6 @@ class DetachedDraws(Observer):
                 if "log_prob" in vars(kind):
                     self.follow(kind, "log_prob", before=self._score)
         return self
-
-    def lines(self) -> tuple[str, ...]:
-        return tuple(line for line, count in self._used.items() if count >= 2 and line not in self._scored)
 
     def _drawn(self, out: object, source: Distribution, *_: object, **__: object) -> None:
         if self.scene.close and torch.is_grad_enabled() and source.has_rsample and _is_graded(source):
@@ -73,6 +74,10 @@ class DetachedDraws(Observer):
     def update_ends(self, optimizer: Optimizer) -> None:
         self._used.update({sample.line for sample in self._marks.notes() if sample.used})
         self._marks = WeakNotes()
+
+    def facts(self) -> Iterator[GradientFacts]:
+        lines = (line for line, count in self._used.items() if count >= 2 and line not in self._scored)
+        yield GradientFacts(drawn_without_gradient=tuple(lines))
 
 
 def _is_graded(source: Any) -> bool:

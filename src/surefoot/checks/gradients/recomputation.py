@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.engine.types import Args
-from surefoot.checks.facts.gradients import Recomputation
+from surefoot.checks.facts.gradients import GradientFacts, Recomputation
 from surefoot.checks.loop.forwards import Forwards
-from surefoot.events.autograd import aside
+from surefoot.torch_inside.modes import aside
+from surefoot.world.device import widest
 
 _ALIKE = 1e-4
 
@@ -55,9 +58,12 @@ class Recomputations(Observer):
         if again and not before:
             return
         with aside():
-            size = float(torch.linalg.vector_norm(value.detach(), dtype=torch.float64))
+            size = float(torch.linalg.vector_norm(value.detach(), dtype=widest(value.device)))
         if not again:
             before.append(size)
         elif (difference := min(abs(size - each) / (abs(each) + 1e-12) for each in before)) > _ALIKE:
             name = self.scene.phases.names.get(module, type(module).__name__)
             self.differing.setdefault(name, Recomputation(name, difference))
+
+    def facts(self) -> Iterator[GradientFacts]:
+        yield GradientFacts(recomputations=tuple(self.differing.values()))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 import torch
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.autograd_graph import Graph
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
-from surefoot.checks.facts.loop import Backward
+from surefoot.checks.facts.loop import Backward, LoopFacts
 from surefoot.checks.loop.forwards import Forwards
-from surefoot.events.autograd import aside, next_node
 from surefoot.events.callers import caller, site
+from surefoot.torch_inside.autograd import next_node
 
 
 class Backwards(Observer):
@@ -47,11 +49,11 @@ class Backwards(Observer):
                 ascends=graph.ascends,
                 in_update=self.scene.updating is not None,
                 site=site(),
-                value=self._value(graph.losses),
                 scale=self.scale,
                 asked=graph.asked,
             )
         )
+        self._note_value(graph.losses, self.seen[-1])
 
     def backward_ends(self) -> None:
         self.scale = 1.0
@@ -61,11 +63,12 @@ class Backwards(Observer):
 
     def _older(self, graph: Graph) -> int:
         """The number of nodes that were made before the last two updates."""
-        since = self._nodes_at[-2] if len(self._nodes_at) == 2 else 0
+        since = self._nodes_at[-2] if len(self._nodes_at) == 2 and not self.scene.numbered_apart else 0
         return sum(each < since for each in graph.numbers) if min(graph.numbers, default=0) < since else 0
 
-    def _value(self, losses: list[torch.Tensor]) -> float | None:
-        if not self.scene.close or len(losses) != 1 or losses[0].numel() != 1 or not readable(losses[0]):
-            return None
-        with aside():
-            return float(losses[0])
+    def _note_value(self, losses: list[torch.Tensor], backward: Backward) -> None:
+        if self.scene.close and len(losses) == 1 and losses[0].numel() == 1 and readable(losses[0]):
+            HOST.later(losses[0], lambda value: setattr(backward, "value", float(value)))
+
+    def facts(self) -> Iterator[LoopFacts]:
+        yield LoopFacts(backwards=tuple(self.seen))

@@ -13,9 +13,9 @@ from surefoot.checks.engine.autograd_graph import operation, through_views
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
-from surefoot.checks.facts.models import Crossing
-from surefoot.events.autograd import softmax_dim
+from surefoot.checks.facts.models import Crossing, ModelFacts
 from surefoot.events.callers import caller
+from surefoot.torch_inside.autograd import softmax_dim
 
 VIEWS = {"view", "reshape", "view_as", "reshape_as"}
 _PRODUCTS = {"matmul", "__matmul__", "bmm"}
@@ -82,6 +82,9 @@ class CrossedDimensions(Observer):
     def _note(self, kind: str, seen: str) -> None:
         where = caller() or self.scene.phases.module() or "the model"
         self.crossings.setdefault(f"{kind} {where}", Crossing(kind, where, seen))
+
+    def facts(self) -> Iterator[ModelFacts]:
+        yield ModelFacts(crossings=tuple(self.crossings.values()))
 
 
 def shared_out_over(weights: Any) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,19 +12,32 @@ from torch import nn
 
 from surefoot.checks.engine.autograd_graph import Graph, saves
 from surefoot.checks.engine.captured_call import Captured
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, digest, fingerprint, held, readable, tensors
+from surefoot.checks.engine.scene import (
+    Scene,
+    digest,
+    digests_now,
+    fingerprint,
+    held,
+    readable,
+    sampled,
+    tensors,
+)
 from surefoot.checks.engine.types import Args, Function, Kwargs
-from surefoot.checks.facts.loop import Forward
+from surefoot.checks.engine.weak_set import WeakTensorSet
+from surefoot.checks.facts.loop import Forward, LoopFacts
 from surefoot.checks.loop.modes import resting, switching
-from surefoot.events.autograd import aside, number, writes
-from surefoot.trees import map_tensors
+from surefoot.torch_inside.autograd import number, writes
+from surefoot.torch_inside.modes import aside
 
 _RETURNS_ITSELF = {
     "contiguous", "to", "float", "double", "half", "bfloat16", "long", "int", "type", "cpu", "cuda", "type_as",
     "requires_grad_", "retain_grad", "expand_as", "view_as", "squeeze", "flatten", "dropout", "__get__", "bool",
 }  # fmt: skip
 """Functions that may return their argument unchanged."""
+_PRINTED = 64
+"""The number of values of a parameter that are hashed to see whether it changes."""
 
 
 class Sentinel:
@@ -46,18 +59,24 @@ class _Pending:
     inputs: list[tuple[weakref.ref[torch.Tensor], int, int]] = field(default_factory=list)
     """Each input with a hash of its values and its version counter."""
 
-    def input_overwritten(self, graph: Graph) -> bool:
-        """Did the values of an input that autograd saved change, without autograd noticing?"""
-        return any(
-            (each := ref()) is not None and writes(each) == written and digest(each) != before and saves(graph, each)
-            for ref, before, written in self.inputs
-        )
+    def overwritten(self, graph: Graph) -> tuple[set[torch.Tensor], bool]:
+        """The parameters, and whether also an input, whose values changed without autograd noticing."""
+        inputs = [
+            (each, before) for ref, before, at in self.inputs if (each := ref()) is not None and writes(each) == at
+        ]
+        leaves = [(p, print_) for p, (print_, at) in self.prints.items() if writes(p) == at]
+        with aside():
+            now = digests_now([*(each for each, _ in inputs), *(sampled(p, _PRINTED) for p, _ in leaves)])
+        of_inputs, of_leaves = zip(inputs, now, strict=False), zip(leaves, now[len(inputs) :], strict=True)
+        changed = {p for (p, before), print_ in of_leaves if print_ != before}
+        return changed, any(print_ != before and saves(graph, each) for (each, before), print_ in of_inputs)
 
 
 class Forwards(Observer):
     """Records the inputs and the mode of each model call."""
 
     reads = True
+    waits = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -78,11 +97,11 @@ class Forwards(Observer):
         self._pending: list[_Pending] = []
         self._unsettled: list[_Pending] = []
         self._model_updates: dict[nn.Module, int] = {}
-        self._versions: list[tuple[torch.Tensor, int]] = []
+        self._versions: list[tuple[weakref.ref[torch.Tensor], int]] = []
         self._states: dict[tuple[int, int], tuple[int, int]] = {}
         self._running: set[nn.Module] = set()
-        self._written: dict[nn.Module, list[torch.Tensor]] = {}
-        """The tensors that were written in place while each module ran."""
+        self._written: dict[nn.Module, WeakTensorSet] = {}
+        """The tensors that were written in place while each module ran. It keeps none of them alive."""
         self._wrote_argument = False
         self._state = 0
 
@@ -94,13 +113,13 @@ class Forwards(Observer):
             return
         if self._graded and isinstance(written, torch.Tensor) and self.scene.close:
             for module in self.scene.phases.running():
-                self._written.setdefault(module, []).append(written)
+                self._written.setdefault(module, WeakTensorSet()).add(written)
 
     def model_called(self, model: nn.Module, args: Args) -> None:
         self._running = set()
         self._written = {}
         self._graded = torch.is_grad_enabled()
-        self._versions = [(each, writes(each)) for each in tensors(args) if not each.requires_grad]
+        self._versions = [(weakref.ref(each), writes(each)) for each in tensors(args) if not each.requires_grad]
         if self.scene.close:
             self._state = random_state()
         if torch.is_grad_enabled():
@@ -150,10 +169,9 @@ class Forwards(Observer):
         pending = self._pending[-1]
         forward = pending.forward
         forward.shapes = shapes
-        forward.wrote_input = any(writes(each) != before for each, before in self._versions)
+        forward.wrote_input = any((x := ref()) is not None and writes(x) != before for ref, before in self._versions)
         forward.wrote_input |= self._wrote_argument or _among((args, kwargs), self._written.get(model, ()))
         self._wrote_argument, self._written = False, {}
-        self._versions = []
         outputs = [each for each in tensors(output) if each.is_floating_point()]
         nodes = [each.grad_fn for each in outputs if each.grad_fn is not None]
         pending.numbers = {number(node) for node in nodes if not hasattr(node, "variable")}
@@ -176,6 +194,12 @@ class Forwards(Observer):
         """Reads the first forwards: their inputs, random state and parameters."""
         forward = pending.forward
         inputs = [each for each in tensors((args, kwargs)) if readable(each) and each.numel() > 1]
+        made = [each for each in outputs if each.requires_grad and readable(each)]
+        leaves = [p for p in model.parameters() if p.is_leaf and readable(p)]  # others only replace parameters
+        with aside():
+            read = HOST.all_of([*inputs, *made], fresh=[sampled(p, _PRINTED) for p in leaves])
+            samples = map(digest, read[len(inputs) + len(made) :])
+            pending.prints = {p: (print_, writes(p)) for p, print_ in zip(leaves, samples, strict=True)}
         prints = tuple(digest(each) for each in inputs)
         forward.batch = hash(prints) if inputs else 0
         pending.inputs = [(weakref.ref(each), it, writes(each)) for each, it in zip(inputs, prints, strict=True)]
@@ -184,36 +208,32 @@ class Forwards(Observer):
         before = self._states.get((id(model), ordinal))
         forward.reseeded = drew and before == (self._state, forward.update - 1)
         self._states[id(model), ordinal] = self._state, forward.update
-        own = (p for p in model.parameters() if p.is_leaf and readable(p))  # other tensors only replace parameters
-        pending.prints = {p: (fingerprint(p, 64), writes(p)) for p in own}
         for parameter, (print_, _) in pending.prints.items():
             self._first_prints.setdefault(parameter, print_)
-        forward.fed_by = self._link(model, inputs, outputs)
+        forward.fed_by = self._link(model, inputs, made)
         captured = self.captured.get(model)
         if forward.builds_graph and (captured is None or not captured.used):
             self._capture(model, args, kwargs, outputs)
 
-    def _link(self, model: nn.Module, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> str:
+    def _link(self, model: nn.Module, inputs: list[torch.Tensor], made: list[torch.Tensor]) -> str:
         """The model that an input without a graph came from: "itself", "another", or empty."""
         given = (each for each in inputs if each.is_floating_point() and not each.requires_grad)
         makers = {maker for each in given if (maker := self._made.get(digest(each))) is not None}
         self.feeding |= makers - {model}
-        self._made |= {digest(each): model for each in outputs if each.requires_grad and readable(each)}
+        self._made |= {digest(each): model for each in made}
         return "itself" if model in makers else "another" if makers else ""
 
     def moved(self, parameter: torch.Tensor) -> bool:
         """Did this parameter change since its first forward?"""
         before = self._first_prints.get(parameter)
-        return before is not None and fingerprint(parameter, 64) != before
+        return before is not None and fingerprint(parameter, _PRINTED) != before
 
     def _capture(self, model: nn.Module, args: object, kwargs: object, outputs: list[torch.Tensor]) -> None:
         device = next((each.device.type for each in outputs), "cpu")
         on = torch.is_autocast_enabled(device)
         numbers = [0 if each.grad_fn is None else number(each.grad_fn) for each in outputs]
-        with aside():
-            own_args, own_kwargs = map_tensors(lambda each: each.detach().clone(), (args, kwargs))
         cast = (device, torch.get_autocast_dtype(device)) if on else None
-        captured = Captured(model, own_args, own_kwargs, numbers, cast, self.scene.backwards)
+        captured = Captured.of(model, args, kwargs, numbers, cast, self.scene.backwards)
         captured.goes_on(self.captured.get(model))
         captured.follow(outputs, self.scene.failsafe)
         self.captured[model] = captured
@@ -242,14 +262,13 @@ class Forwards(Observer):
             model = pending.model()
             if model is not None:
                 forward.late_backward = self._model_updates.get(model, 0) > pending.model_updates
+            changed, inputs_too = pending.overwritten(graph)
             forward.overwritten = tuple(
                 self.scene.names().get(parameter, "?")
-                for parameter, (print_, written) in pending.prints.items()
-                if writes(parameter) == written
-                and fingerprint(parameter, 64) != print_
-                and (parameter in graph.leaves or saves(graph, parameter))
+                for parameter in pending.prints
+                if parameter in changed and (parameter in graph.leaves or saves(graph, parameter))
             )
-            if pending.input_overwritten(graph):
+            if inputs_too:
                 forward.overwritten = (*forward.overwritten, "what the model was given")
             pending.prints, pending.inputs = {}, []
         self.shapes = []
@@ -282,9 +301,12 @@ class Forwards(Observer):
                 waiting.append(pending)
         self._pending = waiting
 
+    def facts(self) -> Iterator[LoopFacts]:
+        yield LoopFacts(forwards=tuple(self.forwards))
 
-def _among(tree: object, written: Sequence[torch.Tensor]) -> bool:
-    return any(each is other for each in tensors(tree) for other in written)
+
+def _among(tree: object, written: Container[torch.Tensor]) -> bool:
+    return any(each in written for each in tensors(tree))
 
 
 def random_state() -> int:

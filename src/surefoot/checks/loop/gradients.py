@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,23 +14,30 @@ from torch import nn
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.autograd_graph import Graph, unscaled
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, fingerprint, held, readable
+from surefoot.checks.engine.scene import Scene, fingerprints, held, readable
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.engine.weak_set import WeakTensorSet
-from surefoot.checks.facts.gradients import Discard
-from surefoot.checks.facts.loop import Update
+from surefoot.checks.facts.gradients import Discard, GradientFacts
+from surefoot.checks.facts.loop import LoopFacts, Update
 from surefoot.checks.loop.backwards import Backwards
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.optimizers import Optimizers
 from surefoot.checks.loop.rounding import HALVES, lost, lost_share, standing_still
-from surefoot.events.autograd import aside, is_profiling, number, writes
 from surefoot.events.callers import caller
+from surefoot.torch_inside.autograd import number, writes
+from surefoot.torch_inside.modes import aside
+from surefoot.torch_inside.profiler import is_profiling
 
 _SNAPSHOTS = 3
 """The number of updates of each optimizer that are compared with the weights before them."""
 MOST_COMPARED = 1 << 24
 """The most elements of an optimizer's parameters that are copied before an update, to see whether they move."""
+MOST_COMPARED_ON_DEVICE = 1 << 21
+"""The same for those on an accelerator, whose memory is the scarcest: 8 MiB in float32."""
+_STATES = 3
+"""An optimizer's first update may allocate this many tensors for each parameter."""
 
 
 @dataclass
@@ -159,9 +167,17 @@ class Gradients(Observer):
         self.updates.append(update)
         self._before = []
         if self.scene.stepped.get(optimizer, 0) < _SNAPSHOTS:
-            with aside():
-                self._before = [(p, p.detach().clone()) for p in _sampled(parameters)]
+            self._before = self._copies(optimizer, parameters)
         self._settle_backwards()
+
+    def _copies(self, optimizer: Optimizer, parameters: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Copies of parameters, to see whether the update moves them."""
+        some = list(_sampled(parameters))
+        states = [] if optimizer.state else [p for p in parameters for _ in range(_STATES)]
+        if not self.scene.has_room("whether updates move weights", some, still=states):
+            return []
+        with aside():
+            return [(p, p.detach().clone()) for p in some]
 
     def _settle_backwards(self) -> None:
         for backward in self.backwards[self._settled :]:
@@ -198,16 +214,23 @@ class Gradients(Observer):
     def _read(self, update: Update, graded: list[torch.Tensor], names: dict[torch.Tensor, str]) -> None:
         with aside():
             dense: list[tuple[torch.Tensor, Any]] = [(p, p.grad) for p in graded if readable(p.grad)]
-            sizes = {p: gradient.abs().amax() if gradient.numel() else gradient.sum() for p, gradient in dense}
-            update.all_zero = bool(sizes) and len(dense) == len(graded) and all(not size for size in sizes.values())
-            update.nonfinite = tuple(names.get(p, "?") for p, size in sizes.items() if not torch.isfinite(size))
+            ends = [end for _, gradient in dense for end in _ends(gradient)]
+            # on a device all are compared, for one read; on the host one by one, until one has moved
+            moves = {p: (p != was).any() for p, was in self._before if not p.is_cpu}
+            values = HOST.fresh([*ends, *moves.values()])
+            moves = dict(zip(moves, values[len(ends) :], strict=True))
+            numbers = iter(values)
+            sizes = {p: max(-float(next(numbers)), float(next(numbers))) for p, _ in dense}
+            update.all_zero = bool(sizes) and len(dense) == len(graded) and not any(sizes.values())
+            update.nonfinite = tuple(names.get(p, "?") for p, size in sizes.items() if not math.isfinite(size))
             before = [(p, was) for p, was in self._before if p in sizes and sizes[p] > 0]
             if before:
-                update.moved = any(not torch.equal(p, was) for p, was in before)
+                update.moved = any(bool(moves[p]) if p in moves else not torch.equal(p, was) for p, was in before)
             halves = [(p, was) for p, was in before if p.dtype in HALVES]
             if halves:
                 update.half = str(halves[0][0].dtype).removeprefix("torch.")
-                counts = {p: lost(p, was) for p, was in halves}
+                counted = iter(HOST.fresh([count for p, was in halves for count in lost(p, was)]))
+                counts = {p: (int(next(counted)), int(next(counted))) for p, _ in halves}
                 update.lost_share = lost_share(counts)
                 update.still = frozenset(names.get(p, "?") for p in standing_still(counts, sizes))
 
@@ -244,10 +267,9 @@ class Gradients(Observer):
         """If weights change before any optimizer update, the script changes them by hand."""
         if self.scene.updates or self.moved_by_hand:
             return
-        for parameter in self.scene.names():
-            if parameter.requires_grad and readable(parameter):
-                now = fingerprint(parameter, 64)
-                self.moved_by_hand |= self._first_prints.setdefault(parameter, now) != now
+        trained = [p for p in self.scene.names() if p.requires_grad and readable(p)]
+        for parameter, now in zip(trained, fingerprints(trained, 64), strict=True):
+            self.moved_by_hand |= self._first_prints.setdefault(parameter, now) != now
 
     def settle(self) -> None:
         """Fills in what needs all optimizers to be known."""
@@ -260,16 +282,26 @@ class Gradients(Observer):
             backward.optimizers = frozenset(n for n, each in enumerate(holding) if not leaves.isdisjoint(each))
             backward.idle = frozenset(n for n in backward.optimizers if not leaves.isdisjoint(holding[n] - updated))
 
-    def discards(self) -> Iterator[Discard]:
+    def facts(self) -> Iterator[LoopFacts | GradientFacts]:
+        yield LoopFacts(updates=tuple(self.updates), weights_by_hand=self.moved_by_hand, ended=self.scene.ended)
+        yield GradientFacts(discards=tuple(self._discards()))
+
+    def _discards(self) -> Iterator[Discard]:
         for where, count in self._discarded.items():
             if where not in self.taken:
                 yield Discard(where, count, self._used[where])
 
 
+def _ends(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The least and the largest element. `aminmax` makes nothing as large as the gradient, and is quick."""
+    least, largest = (gradient.abs() if gradient.is_complex() else gradient).aminmax()
+    return least, largest
+
+
 def _sampled(parameters: list[torch.Tensor]) -> Iterator[torch.Tensor]:
     """Parameters to compare before and after an update: small ones first, up to `MOST_COMPARED` elements."""
-    left = MOST_COMPARED
+    left = {True: MOST_COMPARED, False: MOST_COMPARED_ON_DEVICE}
     for each in sorted(parameters, key=lambda each: each.numel()):
-        left -= each.numel()
-        if readable(each) and left >= 0:
+        left[each.is_cpu] -= each.numel()
+        if readable(each) and left[each.is_cpu] >= 0:
             yield each

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 from torch.optim import Optimizer
 
 from surefoot.checks.engine.autograd_graph import Graph, unscaled
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
+from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.checks.loop.backwards import Backwards
 from surefoot.checks.loop.forwards import Forwards, Sentinel
 
@@ -58,3 +60,6 @@ class KeptGraphs(Observer):
         """
         self._sentinels = [each for each in self._sentinels if each[1]() is not None]
         return sum(self.scene.training <= update <= self.scene.updates - _OLD for update, _ in self._sentinels)
+
+    def facts(self) -> Iterator[GradientFacts]:
+        yield GradientFacts(kept_graphs=self.most)

@@ -11,9 +11,10 @@ from torch import nn
 
 from surefoot.checks.engine.autograd_graph import Graph
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, fingerprint, readable, tensors
+from surefoot.checks.engine.scene import Scene, fingerprint, fingerprints, readable, tensors
 from surefoot.checks.engine.types import Args
-from surefoot.checks.facts.models import Leaf
+from surefoot.checks.facts.models import Leaf, ModelFacts
+from surefoot.checks.loop.forwards import Forwards
 
 _PRINTED = 64
 """The number of values that are hashed to see whether a tensor changes."""
@@ -21,6 +22,8 @@ _PRINTED = 64
 
 class LooseLeaves(Observer):
     """Records every leaf of every graph: how often a backward reached it, and its first values."""
+
+    after = (Forwards,)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -36,15 +39,20 @@ class LooseLeaves(Observer):
         self._inputs |= {id(each) for each in given if each.requires_grad and each.is_leaf}
 
     def graph_seen(self, graph: Graph) -> None:
+        new = list[torch.Tensor]()
         for leaf in graph.leaves:
             known, count = self._leaves.get(id(leaf), (None, 0))
             if known is None or known() is not leaf:
                 count = 0  # another tensor had this id, and is gone
             self._leaves[id(leaf)] = weakref.ref(leaf), count + 1
             if self.scene.close and not count and readable(leaf):
-                self._prints[id(leaf)] = fingerprint(leaf, _PRINTED)
+                new.append(leaf)
+        self._prints |= zip(map(id, new), fingerprints(new, _PRINTED), strict=True)
 
-    def leaves(self) -> Iterator[Leaf]:
+    def facts(self) -> Iterator[ModelFacts]:
+        yield ModelFacts(leaves=tuple(self._collecting()))
+
+    def _collecting(self) -> Iterator[Leaf]:
         """Tensors outside all models and optimizers that accumulate gradients repeatedly."""
         loose = list(self.loose())
         owned = _registered(loose)

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held
-from surefoot.checks.facts.loop import Optimizing
+from surefoot.checks.facts.loop import LoopFacts, Optimizing
 from surefoot.checks.loop.loose_leaves import LooseLeaves
 
 
@@ -29,7 +29,10 @@ class Optimizers(Observer):
         trainable = sum(p.requires_grad for p in held(optimizer))
         self._trainable[optimizer] = max(trainable, self._trainable.get(optimizer, 0))
 
-    def optimizers(self) -> Iterator[Optimizing]:
+    def facts(self) -> Iterator[LoopFacts]:
+        yield LoopFacts(optimizers=tuple(self._holding()))
+
+    def _holding(self) -> Iterator[Optimizing]:
         names, models, updated = self.scene.names(), self.scene.phases.models, self.updated()
         loose = {leaf.shape for leaf in self._leaves.loose()}
         for optimizer in self.scene.optimizers:

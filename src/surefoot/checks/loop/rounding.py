@@ -17,19 +17,19 @@ def lost_share(counts: Mapping[torch.Tensor, tuple[int, int]]) -> float:
     return stayed / max(1, moving)
 
 
-def lost(now: torch.Tensor, before: torch.Tensor) -> tuple[int, int]:
+def lost(now: torch.Tensor, before: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """How many elements of a parameter have a gradient, and how many of these did not change."""
     moves = torch.zeros_like(now, dtype=torch.bool) if now.grad is None else now.grad != 0
-    return int(moves.sum()), int((moves & (now == before)).sum())
+    return moves.sum(), (moves & (now == before)).sum()
 
 
 def standing_still(
-    counts: Mapping[torch.Tensor, tuple[int, int]], sizes: Mapping[torch.Tensor, torch.Tensor]
+    counts: Mapping[torch.Tensor, tuple[int, int]], sizes: Mapping[torch.Tensor, float]
 ) -> list[torch.Tensor]:
     """Parameters that barely changed although their gradients are of ordinary size."""
-    usual = float(torch.stack([sizes[each].float() for each in counts]).median())
+    usual = float(torch.tensor([sizes[each] for each in counts]).median())
     return [
         each
         for each, (moving, stayed) in counts.items()
-        if moving >= _FEWEST and stayed > _STILL * moving and float(sizes[each]) > _SLIGHT * usual
+        if moving >= _FEWEST and stayed > _STILL * moving and sizes[each] > _SLIGHT * usual
     ]

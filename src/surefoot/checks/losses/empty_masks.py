@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.engine.types import Args, Function, Kwargs
-from surefoot.events.autograd import aside
+from surefoot.checks.facts.losses import LossFacts
 from surefoot.events.callers import caller
+from surefoot.torch_inside.modes import aside
 
 PRODUCTS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__"}
 _PICKS = {"__getitem__", "masked_select"}
@@ -19,6 +22,7 @@ class EmptyMasks(Observer):
 
     functions = PRODUCTS | _PICKS
     reads = True
+    waits = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -38,6 +42,6 @@ class EmptyMasks(Observer):
         with aside():
             self._left.setdefault(caller(), []).append(bool(masks[0].any()))
 
-    def lines(self) -> tuple[str, ...]:
-        """Lines whose mask left nothing every time, at least twice."""
-        return tuple(line for line, left in self._left.items() if len(left) >= 2 and not any(left))
+    def facts(self) -> Iterator[LossFacts]:
+        lines = (line for line, left in self._left.items() if len(left) >= 2 and not any(left))
+        yield LossFacts(emptied_lines=tuple(lines))

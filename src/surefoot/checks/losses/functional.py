@@ -16,16 +16,19 @@ import torch
 from torch import nn
 
 from surefoot.checks.engine.autograd_graph import walk
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held, tensors
 from surefoot.checks.engine.types import Args, Kwargs
+from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.checks.facts.losses import Loss
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.loop.loose_leaves import LooseLeaves
 from surefoot.checks.losses.loss_calls import Losses
-from surefoot.events.autograd import aside
 from surefoot.randomness import kept
+from surefoot.torch_inside.modes import aside
+from surefoot.torch_inside.patches import patch
 from surefoot.trees import map_tensors
 
 MOST_SAMPLES = 16
@@ -64,29 +67,32 @@ class FunctionalLosses(Observer):
         return self
 
     def _follow_autograd(self) -> None:
-        plain, asked = torch.autograd.grad, self.scene.failsafe.callback(self._asked)
+        asked = self.scene.failsafe.callback(self._asked)
 
-        @functools.wraps(plain)
-        def followed(*args: Any, **kwargs: Any) -> Any:
-            if self._asking:  # torch calls it again through the function mode
-                return plain(*args, **kwargs)
-            self._asking = True
-            try:
-                asked(*args, **kwargs)
-                return plain(*args, **kwargs)
-            finally:
-                self._asking = False
+        def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+            def followed(*args: Any, **kwargs: Any) -> Any:
+                if self._asking:  # torch calls it again through the function mode
+                    return plain(*args, **kwargs)
+                self._asking = True
+                try:
+                    asked(*args, **kwargs)
+                    return plain(*args, **kwargs)
+                finally:
+                    self._asking = False
 
-        torch.autograd.grad = followed
-        self._entered.callback(setattr, torch.autograd, "grad", plain)
+            return followed
+
+        self._entered.callback(patch(torch.autograd, "grad", make))
 
     def _asked(self, outputs: Any, inputs: Any, *_: object, create_graph: bool = False, **__: object) -> None:
         """Handles `torch.autograd.grad`. With a graph, the gradient is part of a loss, as in a gradient penalty."""
         if self.scene.phases.is_deaf:
             return
+        self.scene.differentiated = True
         self._calls.derive(walk(list(tensors(outputs))).numbers)
         if create_graph:
             self.derivatives = True
+            self.scene.numbered_apart |= not all(each.is_cpu for each in tensors(outputs))
             self._loose.note_inputs(tensors(inputs))
         if create_graph or self.scene.updating is not None:
             return
@@ -95,46 +101,46 @@ class FunctionalLosses(Observer):
             self.scene.bus.gradient_asked(losses[0], asked=True)
 
     def _follow_gradient(self, name: str) -> None:
-        plain, look = getattr(torch.func, name), self.scene.failsafe.callback(self._look)
+        look = self.scene.failsafe.callback(self._look)
 
-        @functools.wraps(plain)
-        def transform(function: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
-            own = plain(function, argnums, has_aux)
-            chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-            transformed = _Transformed(function, chosen, has_aux)
+        def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+            def transform(function: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
+                own = plain(function, argnums, has_aux)
+                chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+                transformed = _Transformed(function, chosen, has_aux)
 
-            @functools.wraps(own)
-            def called(*args: object, **kwargs: object) -> Any:
-                look(transformed, [args], kwargs)
-                return own(*args, **kwargs)
+                @functools.wraps(own)
+                def called(*args: object, **kwargs: object) -> Any:
+                    look(transformed, [args], kwargs)
+                    return own(*args, **kwargs)
 
-            setattr(called, _MARK, transformed)
-            return called
+                setattr(called, _MARK, transformed)
+                return called
 
-        self._put(name, transform, plain)
+            return transform
+
+        self._entered.callback(patch(torch.func, name, make))
 
     def _follow_vmap(self) -> None:
-        plain, look = torch.func.vmap, self.scene.failsafe.callback(self._look)
+        look = self.scene.failsafe.callback(self._look)
 
-        @functools.wraps(plain)
-        def transform(function: Callable[..., Any], in_dims: Any = 0, *args: Any, **kwargs: Any) -> Callable[..., Any]:
-            own = plain(function, in_dims, *args, **kwargs)
-            transformed = getattr(function, _MARK, None)
+        def make(plain: Callable[..., Any]) -> Callable[..., Any]:
+            def transform(function: Callable[..., Any], in_dims: Any = 0, *args: Any, **kwargs: Any) -> Any:
+                own = plain(function, in_dims, *args, **kwargs)
+                transformed = getattr(function, _MARK, None)
 
-            @functools.wraps(own)
-            def called(*args: object, **kwargs: object) -> Any:
-                if transformed is not None:
-                    look(transformed, _samples(args, in_dims), kwargs)
-                return own(*args, **kwargs)
+                @functools.wraps(own)
+                def called(*args: object, **kwargs: object) -> Any:
+                    if transformed is not None:
+                        look(transformed, _samples(args, in_dims), kwargs)
+                    return own(*args, **kwargs)
 
-            return called
+                return called
 
-        self._put("vmap", transform, plain)
+            return transform
 
-    def _put(self, name: str, transform: Any, plain: Any) -> None:
-        for owner in (torch.func, torch) if name == "vmap" else (torch.func,):
-            setattr(owner, name, transform)
-            self._entered.callback(setattr, owner, name, plain)
+        for owner in (torch.func, torch):
+            self._entered.callback(patch(owner, "vmap", make))
 
     def _look(self, transformed: _Transformed, samples: Any, kwargs: Kwargs) -> None:
         """Calls the function for some samples and publishes the mean of its values."""
@@ -187,6 +193,9 @@ class FunctionalLosses(Observer):
 
         return map_tensors(leaf, tree)
 
+    def facts(self) -> Iterator[GradientFacts]:
+        yield GradientFacts(derivatives_in_losses=self.derivatives)
+
 
 def _samples(args: Args, dims: Any) -> Iterator[Args]:
     """The arguments of the first samples of a `vmap`."""
@@ -206,6 +215,7 @@ def _of_sample(tree: object, dim: Any, sample: int) -> Any:
 
 def _joined(losses: list[Loss]) -> list[Loss]:
     """Merges the losses of single samples into one loss per line, as if they were a batch."""
+    HOST.settle()
     by_line: dict[tuple[str, int], list[Loss]] = {}
     for each in losses:
         by_line.setdefault((each.function, each.site), []).append(each)

@@ -16,8 +16,9 @@ from surefoot.checks.engine.scene import Scene
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.known_terms import KnownTerms
 from surefoot.checks.losses.policy_terms import PolicyTerms
-from surefoot.events.autograd import aside, saved
 from surefoot.events.callers import caller
+from surefoot.torch_inside.autograd import saved
+from surefoot.torch_inside.modes import aside
 
 _NEAR = 1e-3
 _ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss", "L1Loss")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
-from surefoot.checks.facts.losses import Known
+from surefoot.checks.facts.losses import Known, LossFacts
 
 
 class KnownTerms(Observer):
@@ -21,5 +23,5 @@ class KnownTerms(Observer):
         known.held += not fault
         known.fault = known.fault or fault
 
-    def known(self) -> tuple[Known, ...]:
-        return tuple(self._seen.values())
+    def facts(self) -> Iterator[LossFacts]:
+        yield LossFacts(known=tuple(self._seen.values()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import linecache
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,10 +18,10 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
-from surefoot.checks.facts.losses import Likelihood
+from surefoot.checks.facts.losses import Likelihood, LossFacts
 from surefoot.checks.losses.policy_terms import PolicyTerms
-from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
+from surefoot.torch_inside.modes import aside
 
 _KEEPS = {
     "sum", "view", "reshape", "squeeze", "unsqueeze", "flatten", "stack", "cat", "exp", "sub", "__sub__", "clamp",
@@ -40,6 +41,7 @@ class Likelihoods(Observer):
     """Checks that the likelihood of data rises, and that the likelihood of drawn samples rises with their reward."""
 
     reads = True
+    waits = True
 
     def __init__(self, scene: Scene, policies: PolicyTerms) -> None:
         super().__init__(scene)
@@ -121,6 +123,9 @@ class Likelihoods(Observer):
 
     def update_ends(self, optimizer: Optimizer) -> None:
         self._drawn, self._logarithms = WeakNotes(), WeakNotes()
+
+    def facts(self) -> Iterator[LossFacts]:
+        yield LossFacts(likelihoods=tuple(self.likelihoods))
 
 
 def _is_log_of_sigmoid(out: torch.Tensor) -> bool:

@@ -22,13 +22,14 @@ from surefoot.checks.engine.autograd_graph import (
     undropped,
     walk,
 )
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_set import WeakTensorSet
 from surefoot.checks.evaluation.batch_averages import BatchAverages
-from surefoot.checks.facts.losses import Loss
-from surefoot.checks.facts.models import Crossing
+from surefoot.checks.facts.losses import Loss, LossFacts
+from surefoot.checks.facts.models import Crossing, ModelFacts
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.argument_faults import argument, ctc_fault, kl_fault
 from surefoot.checks.losses.gradient_signature import is_cut
@@ -37,8 +38,9 @@ from surefoot.checks.losses.targets import PICKING, Targets
 from surefoot.checks.precision.coarse_numbers import CoarseNumbers
 from surefoot.checks.samples.index_pairs import IndexPairs
 from surefoot.checks.samples.pairs import Pairs
-from surefoot.events.autograd import aside, number
 from surefoot.events.callers import caller, site
+from surefoot.torch_inside.autograd import number, saved, signed
+from surefoot.torch_inside.modes import aside
 
 _CLASSES = {F.cross_entropy: "cross_entropy", F.nll_loss: "nll_loss"}
 _BINARY = {
@@ -86,8 +88,6 @@ class Losses(Observer):
         self._averages, self._coarseness = averages, coarseness
         self._picks, self._pairs, self._noise = picks, pairs, noise
         self.losses: list[Loss] = []
-        self.target_prints: set[int] = set()
-        """Hashes of the targets of losses that are computed outside models."""
         self.softmax_over: dict[str, tuple[int, tuple[int, ...]]] = {}
         """For each module: the dimension of a softmax, and the shape it ran over."""
         self.softmax_over_queries = self.softmax_of_samples = self.picked_across = ""
@@ -108,6 +108,8 @@ class Losses(Observer):
         """Passes a call on to whoever handles losses, indexing, arithmetic or softmax."""
         if function in LOSSES:
             if torch.is_grad_enabled() and isinstance(out, torch.Tensor) and out.requires_grad:
+                if self.scene.close:
+                    HOST.all_of([each for each in _compared(LOSSES[function], args, kwargs) if readable(each)])
                 self._pairs.target(argument(args, kwargs, 1, "target"))
                 if self.scene.close:
                     self._loss(LOSSES[function], args, kwargs, out)
@@ -151,15 +153,14 @@ class Losses(Observer):
             self._numbers(loss, given, target, args, kwargs)
         loss.ranks = loss.constant is not None and ranks(given, classes=loss.classes)
         if out.dim() == 0 and readable(out):
-            with aside():
-                loss.value = float(out)
+            HOST.later(out, lambda value: setattr(loss, "value", float(value)))
             if self.scene.updates < 3:
                 self.unused.append((loss, WeakTensorSet(walk([out]).leaves)))
         if readable(out):
             out.register_hook(functools.partial(self.scene.failsafe.callback(self._weigh), loss))
         self.losses.append(loss)
         if not self.scene.phases.in_model():
-            self.target_prints.add(loss.target_print)
+            self._pairs.target_prints.add(loss.target_print)
 
     def _is_output(self, given: torch.Tensor) -> bool:
         """Did a model return this tensor, or is it a view of what a model returned?"""
@@ -171,12 +172,7 @@ class Losses(Observer):
         self.outputs = {number(node) for node in nodes if node is not None}
 
     def _weigh(self, loss: Loss, gradient: torch.Tensor) -> None:
-        """Records the weight of a loss in the backward. An unreduced loss needs equal or all positive weights."""
-        with aside():
-            counted = gradient[gradient != 0]
-            alike = bool(counted.numel()) and bool((counted == counted[0]).all() | (counted > 0).all())
-            if gradient.dim() == 0 or alike:
-                loss.weights.append(float(counted[0] if gradient.dim() else gradient))
+        HOST.later(gradient, functools.partial(_note_weight, loss))
 
     def _classes(
         self, loss: Loss, given: torch.Tensor, target: torch.Tensor, kwargs: Kwargs, out: torch.Tensor
@@ -186,7 +182,8 @@ class Losses(Observer):
         if not readable(given) or not readable(target):
             return
         with aside():
-            values = given.detach().float()
+            given_values, target = HOST.all_of((given, target))
+            values = given_values.float()
             least, most = map(float, values.aminmax()) if values.numel() else (-math.inf, math.inf)
             loss.cut, loss.cosines = least >= 0 and is_cut(values), scales_cosines(given)
             if loss.classes > 1 and most < math.inf:
@@ -211,12 +208,13 @@ class Losses(Observer):
     def _numbers(self, loss: Loss, given: torch.Tensor, target: torch.Tensor, args: Args, kwargs: Kwargs) -> None:
         loss.targets = loss.valid = target.numel()
         with aside():
-            values = given.detach().float()
+            given_values, target = HOST.all_of((given, target))
+            values = given_values.float()
             if loss.function == "kl_div":
                 summed = [dim for dim in range(values.dim()) if bool((values.logsumexp(dim).abs() < 5e-2).all())]
                 loss.log_probabilities = bool(values.max() <= 1e-3)  # they may be binary, or masked
                 loss.turned_target = len(summed) == 1 and _turned(target, summed[0])
-                loss.layout_fault = kl_fault(given, target, bool(argument(args, kwargs, 5, "log_target")))
+                loss.layout_fault = kl_fault(given_values, target, bool(argument(args, kwargs, 5, "log_target")))
             elif loss.function == "ctc_loss":
                 loss.log_probabilities = bool((values.logsumexp(-1).abs() < 1e-2).all())
                 loss.layout_fault = ctc_fault(loss, values, args, kwargs)
@@ -250,10 +248,11 @@ class Losses(Observer):
             loss = self._difference(name, graded, other)
             loss.of_outputs, loss.valid = True, other.numel()
             with aside():
-                loss.constant, loss.class_numbers = _constant(other), _class_numbers(other)
+                values = HOST.of(other)
+                loss.constant, loss.class_numbers = _constant(values), _class_numbers(values)
         elif "sub" in name and first.shape == second.shape and not other.is_floating_point() and readable(other):
             with aside():
-                numbers = _class_numbers(other)
+                numbers = _class_numbers(HOST.of(other))
             if numbers:
                 self._difference(name, graded, other).class_numbers = numbers
 
@@ -290,7 +289,11 @@ class Losses(Observer):
             if bool(out.isnan().any()) and not bool(given.isnan().any()):
                 self._coarseness.overflowed(given.dtype, float("-inf"))
 
-    def misdirected(self) -> Iterator[Crossing]:
+    def facts(self) -> Iterator[LossFacts | ModelFacts]:
+        yield LossFacts(losses=tuple(self.losses))
+        yield ModelFacts(crossings=tuple(self._misdirected()))
+
+    def _misdirected(self) -> Iterator[Crossing]:
         """Softmaxes of predictions over samples, and softmaxes that always ran over a single number."""
         if self.softmax_of_samples:
             yield Crossing("samples", self.softmax_of_samples, "the first dimension of what a model returned")
@@ -301,14 +304,21 @@ class Losses(Observer):
                 yield Crossing("alone", where, "a dimension of size 1")
 
 
+def _note_weight(loss: Loss, gradient: torch.Tensor) -> None:
+    """Records the weight of a loss in the backward. An unreduced loss needs equal or all positive weights."""
+    counted = gradient[gradient != 0]
+    alike = bool(counted.numel()) and bool((counted == counted[0]).all() | (counted > 0).all())
+    if gradient.dim() == 0 or alike:
+        loss.weights.append(float(counted[0] if gradient.dim() else gradient))
+
+
 def _picks_across(args: Args, kwargs: Kwargs) -> bool:
     """Is one element of each row picked from a softmax that ran over another dimension?"""
     given, (dim, index) = args[0], (argument(args, kwargs, 1, "dim"), argument(args, kwargs, 2, "index"))
-    over = getattr(given.grad_fn, "_saved_dim", None)
+    over = saved(given.grad_fn, "dim")
     if operation(given.grad_fn) not in ("Softmax", "LogSoftmax") or not isinstance(dim, int) or over is None:
         return False
-    over -= 1 << 64 if over >= 1 << 63 else 0  # torch stores negative numbers unsigned
-    return index.shape[dim] == 1 < given.shape[dim] and (over - dim) % given.dim() != 0
+    return index.shape[dim] == 1 < given.shape[dim] and (signed(over) - dim) % given.dim() != 0
 
 
 def _divided_by_sum(args: Args) -> int | None:
@@ -317,10 +327,10 @@ def _divided_by_sum(args: Args) -> int | None:
     node = through_views(second)
     if operation(first) != "Exp" or operation(node) != "Sum" or node.next_functions[0][0] is not first:
         return None
-    dims = getattr(node, "_saved_dim", None)
+    dims = saved(node, "dim")
     if not dims or len(dims) != 1:
         return None
-    return int(dims[0]) if dims[0] < 1 << 62 else int(dims[0]) - (1 << 64)  # torch stores -1 as an unsigned number
+    return signed(dims[0])
 
 
 def _compared(name: str, args: Args, kwargs: Kwargs) -> tuple[Any, Any]:

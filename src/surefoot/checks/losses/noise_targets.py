@@ -13,7 +13,9 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
-from surefoot.checks.facts.samples import Parted
+from surefoot.checks.facts.samples import Parted, SampleFacts
+from surefoot.checks.samples.index_pairs import IndexPairs
+from surefoot.checks.samples.pairs import Pairs
 from surefoot.events.callers import caller
 
 _NORMAL = {"randn", "randn_like", "normal", "normal_"}
@@ -25,6 +27,7 @@ _FEWEST = 3
 class NoiseTargets(Observer):
     """Follows normal noise from the draw to its first use."""
 
+    after = (IndexPairs, Pairs)  # a rule reports the first of their facts, and an index says more than a value
     reads = True
 
     def __init__(self, scene: Scene) -> None:
@@ -61,7 +64,10 @@ class NoiseTargets(Observer):
     def update_ends(self, optimizer: Optimizer) -> None:
         self._unused = WeakNotes()
 
-    def parted(self) -> Iterator[Parted]:
+    def facts(self) -> Iterator[SampleFacts]:
+        yield SampleFacts(parted=tuple(self._parted()))
+
+    def _parted(self) -> Iterator[Parted]:
         """The line whose target is unused noise, step after step."""
         if len(self._lone) >= _FEWEST and not self._noise_enters:
             yield Parted(self._lone[0], "in every step the target was noise that no input was made from")

@@ -13,8 +13,9 @@ from surefoot.checks.engine.scene import Scene, own, readable
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.losses.known_terms import KnownTerms
-from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
+from surefoot.torch_inside.modes import aside
+from surefoot.world.device import wide
 
 _NORMAL = {"randn", "randn_like", "normal", "normal_"}
 _PRODUCTS = {"mul", "__mul__", "__rmul__", "multiply"}
@@ -85,7 +86,7 @@ class Noising(Observer):
         for where, signal, noise, made in mixed:
             if len(signal) == len(noise) >= _FEWEST:
                 with aside():
-                    fault = self._fault(where, signal.double(), noise.double(), made)
+                    fault = self._fault(where, wide(signal), wide(noise), made)
                 if fault is not None:
                     self._known.saw("noise", where, fault)
 

@@ -15,7 +15,7 @@ from surefoot.checks.engine.scene import Scene, held, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.losses.known_terms import KnownTerms
-from surefoot.events.autograd import aside
+from surefoot.torch_inside.modes import aside
 
 _FEWEST = 3
 _MOST_UPDATES = 40
@@ -45,6 +45,8 @@ class _Match:
 
 class Opponents(Observer):
     """Follows the outputs of one model into another that has an optimizer of its own."""
+
+    waits = True
 
     def __init__(self, scene: Scene, known: KnownTerms) -> None:
         super().__init__(scene)

@@ -19,8 +19,10 @@ from surefoot.checks.loop.modes import active
 from surefoot.checks.losses.known_terms import KnownTerms
 from surefoot.checks.losses.return_recursions import SHORTEST, fault_of_returns
 from surefoot.checks.samples.arrays_in_sight import arrays_in_sight
-from surefoot.events.autograd import aside
-from surefoot.events.callers import caller, is_user, near_frames, variables
+from surefoot.events.callers import caller, is_user, near_frames
+from surefoot.source.frames import variables
+from surefoot.torch_inside.modes import aside
+from surefoot.world.device import wide
 
 _SUMS = {"add", "__add__", "__radd__"}
 _CLAMPS = {"clamp", "clip", "clamp_"}
@@ -64,7 +66,7 @@ class PolicyTerms(Observer):
             if not weight.is_floating_point() or weight.numel() != out.numel() or not readable(weight):
                 return
             with aside():
-                values = weight.detach().double().flatten().tolist()
+                values = wide(weight.detach()).flatten().tolist()
             if len(values) > 1 and self.acts:
                 self._known.saw("advantage", caller())
         else:

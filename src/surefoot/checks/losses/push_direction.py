@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,14 +11,16 @@ import torch
 from torch import nn
 
 from surefoot.checks.engine.autograd_graph import SHARES, made_of, operation, ranks, undropped
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, own, readable, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
-from surefoot.checks.facts.losses import Aim
+from surefoot.checks.facts.losses import Aim, LossFacts
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.losses.gradient_signature import Signature, is_cut, overlap_of, signature_of
-from surefoot.events.autograd import aside, number
+from surefoot.torch_inside.autograd import number
+from surefoot.torch_inside.modes import aside
 
 _UPDATES = 8
 """The number of updates in which predictions are watched."""
@@ -33,6 +36,8 @@ _KEEPS_VALUES = {
     "requires_grad_", "unbind", "type_as", "__get__", "softmax", "sigmoid",
 }  # fmt: skip
 """A target keeps its meaning through these functions; `1 - y` changes it."""
+_UNREAD = torch.empty(0)
+"""Stands for a tensor that is too large to read."""
 _SCALES = {"mul", "__mul__", "__rmul__", "div", "__truediv__"}
 
 
@@ -51,6 +56,7 @@ class PushDirections(Observer):
     """Judges losses, also handwritten ones, by how they move predictions."""
 
     after = (Gradients,)
+    waits = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -74,7 +80,7 @@ class PushDirections(Observer):
             step.changed.put((each for each in made if all(each is not other for other in given)), None)
         for each in given:
             if each.dim() and each not in step.changed and each not in step.targets and len(step.targets) < _MOST:
-                step.targets[each] = own(each)
+                step.targets[each] = HOST.kept(each) if readable(each) else _UNREAD
         if name in _NORMALIZERS and self._looks():
             for each in tensors(args):
                 self._hook(each, self.scene.phases.module() or "the loss")
@@ -88,7 +94,8 @@ class PushDirections(Observer):
 
     def _overlaps(self, step: _Step, given: torch.Tensor, gradient: torch.Tensor) -> None:
         with aside(), torch.no_grad():
-            for target in step.targets.notes():
+            gradient, *targets = HOST.all_of([gradient, *step.targets.notes()])
+            for target in targets:
                 seen = overlap_of(given.float(), gradient.float(), target) if readable(target) else None
                 if seen is not None:
                     self.aims.append(self._aim(seen, "the loss", "", given))
@@ -121,10 +128,11 @@ class PushDirections(Observer):
 
     def _pushed(self, step: _Step, given: Any, gradient: torch.Tensor, model: str, above: str, ranked: bool) -> None:
         with aside(), torch.no_grad():
+            gradient, *targets = HOST.all_of([gradient, *step.targets.notes()])
             least, most = map(float, gradient.aminmax()) if gradient.numel() else (0.0, 0.0)
             if not math.isfinite(least) or not math.isfinite(most) or least == most == 0:
                 return
-            for target in step.targets.notes():
+            for target in targets:
                 seen = signature_of(given.float(), gradient.float(), target) if readable(target) else None
                 if seen is not None:
                     self.aims.append(replace(self._aim(seen, model, above, given), ranks=ranked))
@@ -135,6 +143,9 @@ class PushDirections(Observer):
             is_cut(given), seen.targets, seen.constant, seen.class_numbers, seen.even, seen.excess,
             apart=above not in SHARES and bool((given >= 0).all()),
         )  # fmt: skip
+
+    def facts(self) -> Iterator[LossFacts]:
+        yield LossFacts(aims=tuple(self.aims))
 
 
 def _keeps_values(name: str, args: Args) -> bool:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import torch
 from torch.autograd.graph import Node
 
 from surefoot.checks.engine.autograd_graph import Graph, operation, unscaled
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.facts.loop import Backward
-from surefoot.checks.facts.losses import Loss
+from surefoot.checks.facts.losses import Loss, LossFacts
 from surefoot.checks.loop.gradients import Gradients
-from surefoot.events.autograd import aside
 from surefoot.events.callers import caller, site
+from surefoot.torch_inside.modes import aside
 
 
 class Reductions(Observer):
@@ -26,6 +28,7 @@ class Reductions(Observer):
     after = (Gradients,)
     functions = {"mean", "sum"}
     reads = True
+    waits = True
 
     def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)
@@ -47,7 +50,7 @@ class Reductions(Observer):
 
     def _weigh(self, made: Loss, gradient: torch.Tensor) -> None:
         with aside():
-            made.weights.append(float(gradient))
+            HOST.later(gradient, lambda weight: made.weights.append(float(weight)))
 
     def graph_seen(self, graph: Graph) -> None:
         for made in reversed(self.reductions):
@@ -59,6 +62,9 @@ class Reductions(Observer):
             weigh = self.scene.failsafe.callback(_weigh_jointly)
             joint.register_prehook(lambda gradients: weigh(backward, gradients[0]))
 
+    def facts(self) -> Iterator[LossFacts]:
+        yield LossFacts(reductions=tuple(self.reductions))
+
 
 def _adds_terms(node: Node) -> bool:
     return operation(node) == "Add" and all(each is not None for each, _ in node.next_functions)
@@ -66,5 +72,9 @@ def _adds_terms(node: Node) -> bool:
 
 def _weigh_jointly(backward: Backward, gradient: torch.Tensor | None) -> None:
     if backward.joint is None and gradient is not None and gradient.numel() == 1 and readable(gradient):
-        with aside():
-            backward.joint = float(gradient)
+        HOST.later(gradient, functools.partial(_note_joint, backward))
+
+
+def _note_joint(backward: Backward, weight: torch.Tensor) -> None:
+    if backward.joint is None:
+        backward.joint = float(weight)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
+from surefoot.checks.engine.host_copies import HOST
+
 SHORTEST = 16
 _EXACT = 1e-4
 """The largest error of a recursion, in standard deviations of the weights."""
@@ -22,7 +24,8 @@ def fault_of_returns(weights: list[float], arrays: Iterable[torch.Tensor]) -> st
     given = np.asarray(weights)
     if len(given) > _MOST or not np.isfinite(given).all() or given.std() < 1e-9:
         return None
-    columns = [each.reshape(-1).double().numpy() for each in arrays if each.numel() == len(given) and each.dim() == 1]
+    fitting = [each for each in arrays if each.numel() == len(given) and each.dim() == 1]
+    columns = [each.double().numpy() for each in HOST.all_of(fitting)]
     flags = [each for each in columns if set(np.unique(each)) == {0.0, 1.0}]
     verdicts = [_verdict(given, each, flags) for each in columns if np.isfinite(each).all()]
     told = [each for each in verdicts if each is not None]

@@ -8,12 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch.optim import Optimizer
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, own, readable
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.losses.known_terms import KnownTerms
-from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
+from surefoot.torch_inside.modes import aside
+from surefoot.world.device import wide
 
 _PRODUCTS = {"matmul", "mm", "__matmul__", "__rmatmul__"}
 _FEWEST, _MOST = 6, 2048
@@ -28,6 +30,8 @@ Sides = tuple[torch.Tensor, torch.Tensor]
 
 class Similarities(Observer):
     """Follows square products of two batches of vectors into the cross-entropy."""
+
+    waits = True
 
     def __init__(self, scene: Scene, known: KnownTerms) -> None:
         super().__init__(scene)
@@ -53,9 +57,10 @@ class Similarities(Observer):
         if logits.dim() != 2 or logits.shape[0] != logits.shape[1] or target.dim() != 1 or target.is_floating_point():
             return
         with aside():
+            logits, target = HOST.all_of((logits, target))
             if len(target.unique()) != len(logits) or int(target.min()) != 0 or int(target.max()) != len(logits) - 1:
                 return
-            values = logits.detach().double()
+            values = logits.double()
             for one, other in reversed(self._sides):
                 if len(one) == len(values) and (scale := _scale(values, one, other)) is not None:
                     self._known.saw("similarity", caller(), _fault(values, target, one, other, scale))
@@ -67,14 +72,14 @@ class Similarities(Observer):
 
 def _scale(logits: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> float | None:
     """The number by which logits are larger than the products of both sides; None if they are not made of them."""
-    plain = one.double() @ other.double().t()
+    plain = wide(one) @ wide(other).t()
     for products in (plain, plain.t()):
         off = ~torch.eye(len(products), dtype=torch.bool, device=products.device) & (products.abs() > 1e-4)
         ratios = (logits / products)[off]
         if ratios.numel() < len(products):
             continue
         middle = float(ratios.median())
-        if middle and float(((ratios - middle).abs() < 1e-2 * abs(middle)).double().mean()) > _ALIKE:
+        if middle and float(wide((ratios - middle).abs() < 1e-2 * abs(middle)).mean()) > _ALIKE:
             return middle
     return None
 
@@ -101,7 +106,7 @@ def _fault(logits: torch.Tensor, target: torch.Tensor, one: torch.Tensor, other:
 
 def _length(vectors: torch.Tensor, dim: int) -> float:
     """The length that all vectors have, or 0 if they differ. One side may have been multiplied by the scale."""
-    lengths = vectors.double().norm(dim=dim)
+    lengths = wide(vectors).norm(dim=dim)
     middle = float(lengths.mean())
     return middle if len(lengths) > 1 and bool(((lengths - middle).abs() < _EVEN * middle).all()) else 0.0
 
@@ -112,8 +117,8 @@ def _other_partner(logits: torch.Tensor, target: torch.Tensor) -> str:
     places = torch.arange(count, device=target.device)
     nearest = logits.masked_fill(torch.eye(count, dtype=torch.bool, device=logits.device), -torch.inf).argmax(1)
     orders = {"next to it": places ^ 1, "half a batch away": (places + count // 2) % count}
-    if count % 2 == 0 and float((nearest == target).double().mean()) < 1 - _ALIKE:
+    if count % 2 == 0 and float(wide(nearest == target).mean()) < 1 - _ALIKE:
         for words, order in orders.items():
-            if float((nearest == order).double().mean()) > _ALIKE:
+            if float(wide(nearest == order).mean()) > _ALIKE:
                 return f"the most alike candidate of each sample is the one {words}, but the target is another one"
     return ""

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from surefoot.checks.engine.scene import Scene, readable
+from surefoot.checks.engine.host_copies import HOST
+from surefoot.checks.engine.scene import Scene, own, readable
 from surefoot.checks.engine.types import Args, Kwargs
 from surefoot.checks.facts.losses import Loss
-from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
 from surefoot.events.failsafe import Failsafe
+from surefoot.torch_inside.modes import aside
 
 _MOST = 64
 PICKING = {"gather", "take_along_dim", "__getitem__"}
@@ -42,9 +43,10 @@ class Targets:
         if len(self.given) >= _MOST:
             return
         ignored, weight = kwargs.get("ignore_index", -100), kwargs.get("weight")
-        target = Target(loss, values.detach().clone(), values != ignored, ignored)
+        kept = own(values)
+        target = Target(loss, kept, kept != ignored, ignored)
         if isinstance(weight, torch.Tensor):
-            target.valid &= (weight != 0)[values.clamp(0, len(weight) - 1)]
+            target.valid &= (HOST.of(weight) != 0)[kept.clamp(0, len(weight) - 1)]
         self.given.append(target)
         if out.shape == values.shape and readable(out):
             _count(target, out, self.scene.failsafe)
@@ -57,7 +59,7 @@ class Targets:
         if not readable(index) or index.dtype != torch.long or index.numel() < 8 or index.numel() != out.numel():
             return
         with aside():
-            values = index.detach().clone().reshape(out.shape)
+            values = own(index).reshape(out.shape)
             loss = Loss(name.strip("_"), caller(), "none", tuple(args[0].shape), tuple(index.shape), 0)
             loss.backward = self.scene.backwards
             self.picked.append(Target(loss, values, torch.ones_like(values, dtype=torch.bool), -100))
@@ -82,6 +84,9 @@ def _count(target: Target, out: torch.Tensor, failsafe: Failsafe) -> None:
 
     def counted(gradient: torch.Tensor) -> None:
         with aside():
-            target.valid = target.valid & (gradient != 0).reshape(target.valid.shape)
+            HOST.later(gradient != 0, cut)
+
+    def cut(counts: torch.Tensor) -> None:
+        target.valid = target.valid & counts.reshape(target.valid.shape)
 
     out.register_hook(failsafe.callback(counted))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
-from surefoot.checks.facts.losses import Term
+from surefoot.checks.facts.losses import LossFacts, Term
 from surefoot.checks.loop.gradients import Gradients
-from surefoot.events.autograd import aside, factors_of
 from surefoot.events.callers import caller
+from surefoot.torch_inside.autograd import factors_of
+from surefoot.torch_inside.modes import aside
 
 _SUMS = {"add", "add_", "__add__", "__iadd__", "__radd__", "sub", "sub_", "__sub__", "__isub__", "__rsub__", "rsub"}
 _READS = {"item", "__float__", "tolist", "numpy", "__array__"}
@@ -24,6 +26,8 @@ _KEEPS_TERMS = {"Add", "Sub", "Mul", "Div", "Neg", "Sum", "Mean", "Rsub", "Stack
 _FLAT = {"round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside", "round_", "floor_", "ceil_", "sign_"}
 """Their results have a graph, but their gradient is always zero."""
 _FLAT_NOTE = "surefoot flat"
+_FEWEST_FLAT = 3
+"""A line rounds its loss in at least this many backwards."""
 _MAKES = {"tensor", "as_tensor"}
 _LARGEST = {"max", "amax", "maximum"}
 """A maximum that is subtracted before an exponential and added after the logarithm is not a loss term."""
@@ -36,16 +40,17 @@ class LossTerms(Observer):
 
     after = (Gradients,)
     reads = True
+    waits = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.terms: list[Term] = []
-        self._cut: WeakNotes[None] = WeakNotes()
-        """Tensors without a gradient that were computed from tensors with one."""
+        self._cut: WeakNotes[str] = WeakNotes()
+        """Tensors without a gradient that were computed from tensors with one, and the function that cut them off."""
         self.flat: Counter[str] = Counter()
         """Lines of the loss that round before backward, and in how many backwards."""
-        self._read = False
-        """The loop read a number from a tensor with a gradient, or from one that was cut off."""
+        self._read = ""
+        """The function by which the loop read a number from a tensor with a gradient, or from one that was cut off."""
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Follows tensors that lose their gradient, and sums that include them."""
@@ -64,14 +69,20 @@ class LossTerms(Observer):
             elif name == "stack" and out.dim() == 1 and args:
                 self._stacked(args[0], out)
         elif name in _MAKES and self._read and isinstance(args[0] if args else None, float):
-            self._cut[out] = None
-        elif (name in _READS or any(True for _ in tensors(out))) and self._is_cut_from(args):
-            self._read |= name in _READS
+            self._cut[out] = self._read
+        elif (name in _READS or any(True for _ in tensors(out))) and (cut := self._cut_by(args, name)):
+            self._read = cut if name in _READS else self._read
             if name not in _LARGEST:
-                self._cut.put(tensors(out), None)
+                self._cut.put(tensors(out), cut)
 
-    def _is_cut_from(self, args: object) -> bool:
-        return any(each in self._cut or self._is_learned(each) for each in tensors(args))
+    def _cut_by(self, args: object, name: str) -> str:
+        """The function that cut the graph: this one, or an earlier one; empty if there was no graph."""
+        for each in tensors(args):
+            if (earlier := self._cut.get(each)) is not None:
+                return earlier
+            if self._is_learned(each):
+                return name
+        return ""
 
     def _is_learned(self, tensor: torch.Tensor) -> bool:
         """Does it depend on a trained parameter? Outputs of a teacher or a reference are constants."""
@@ -83,12 +94,13 @@ class LossTerms(Observer):
         if isinstance(other, torch.Tensor):
             lost = not other.requires_grad and readable(other) and other.numel() == 1 and other in self._cut
         else:
-            lost = isinstance(other, float) and self._read
+            lost = isinstance(other, float) and bool(self._read)
         if lost and isinstance(graded, torch.Tensor) and out.grad_fn is not None:
             with aside():
                 value, beside = float(other), float(out) - float(other)
             if beside and abs(beside) != abs(value):  # otherwise it replaces the other number
-                _note(out, _NOTE, (caller(), value))
+                cut = self._cut.get(other) if isinstance(other, torch.Tensor) else self._read
+                _note(out, _NOTE, (caller(), value, cut or ""))
 
     def _added_by_sample(self, first: Any, second: Any, out: torch.Tensor) -> None:
         """The same for one number per sample, if the loss is their mean or sum.
@@ -101,14 +113,14 @@ class LossTerms(Observer):
         other = second if first.requires_grad else first
         if other in self._cut and readable(other) and out.grad_fn is not None:
             with aside():
-                _note(out, _NOTE_OF_ROWS, (caller(), float(other.float().mean())))
+                _note(out, _NOTE_OF_ROWS, (caller(), float(other.float().mean()), self._cut.get(other) or ""))
 
     def _stacked(self, parts: Any, out: torch.Tensor) -> None:
         """If terms are stacked to be summed, notes those without a gradient."""
         for part in parts if isinstance(parts, list | tuple) else ():
             if isinstance(part, torch.Tensor) and not part.requires_grad and readable(part) and part in self._cut:
                 with aside():
-                    _note(out, _NOTE, (caller(), float(part)))
+                    _note(out, _NOTE, (caller(), float(part), self._cut.get(part) or ""))
 
     def graph_seen(self, graph: Graph) -> None:
         if not self.scene.close:
@@ -130,6 +142,10 @@ class LossTerms(Observer):
 
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
         self._cut = WeakNotes()
+
+    def facts(self) -> Iterator[LossFacts]:
+        flat = (line for line, count in self.flat.items() if count >= _FEWEST_FLAT)
+        yield LossFacts(terms=tuple(self.terms), flat_lines=tuple(flat))
 
 
 def _weighs(node: Any) -> bool:

@@ -15,11 +15,11 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, fingerprint, own, readable
+from surefoot.checks.engine.scene import Scene, fingerprint, held, own, readable
 from surefoot.checks.engine.types import Args
-from surefoot.checks.facts.models import Adapter
-from surefoot.events.autograd import aside
+from surefoot.checks.facts.models import Adapter, ModelFacts
 from surefoot.randomness import kept
+from surefoot.torch_inside.modes import aside
 
 _MOST_MATRICES = 8
 """A module with more matrices than this is no layer with an adapter."""
@@ -49,6 +49,8 @@ class Pair:
     kept: torch.Tensor | None = None
     """The first rows of the weight before training, for adapters whose factor is measured."""
     factor: float | None = None
+    base_trained: bool = False
+    """An update moved the weight while the adapter beside it was trained, too."""
 
     def products(self) -> list[torch.Tensor]:
         """The product of both in the shape of the weight; for a square weight, also the other way round."""
@@ -85,30 +87,42 @@ class Adapters(Observer):
                 pair.kept = own(rows_of(base))
 
     def update_ends(self, optimizer: Optimizer) -> None:
-        """Measures factors, once both matrices have values."""
+        """Notes which weights move with their adapters, and measures factors, once both matrices have values."""
+        self._note_bases(optimizer)
         if not self.scene.close:
             return
         for pair in self.pairs.values():
             if pair.kept is None or pair.factor is not None or _is_zero(pair.first) or _is_zero(pair.second):
                 continue
+            layer = pair.layer()
+            if layer is not None and not self.scene.has_room("the factors of adapters", layer.parameters()):
+                continue
             with attempt(f"running a copy of {pair.name}"), self.scene.phases.deaf(), kept():
                 pair.factor = _factor(pair)
+
+    def _note_bases(self, optimizer: Optimizer) -> None:
+        """A weight that was trained before its adapter was there, or into which the adapter was merged, is fine."""
+        waiting = [pair for pair in self.pairs.values() if pair.base is not None and not pair.base_trained]
+        own = set(held(optimizer)) if waiting else set()
+        for pair in waiting:
+            adapts = pair.first.requires_grad or pair.second.requires_grad
+            if adapts and pair.base in own and pair.base.requires_grad and pair.base.grad is not None:
+                pair.base_trained = _prints(pair.first, pair.second, pair.base)[2] != pair.prints[2]
 
     def trained(self) -> set[torch.Tensor]:
         """All matrices of adapters."""
         return {each for pair in self.pairs.values() for each in (pair.first, pair.second)}
 
-    def adapters(self) -> Iterator[Adapter]:
-        learning = self.scene.trained & self.scene.optimized()
+    def facts(self) -> Iterator[ModelFacts]:
+        yield ModelFacts(adapters=tuple(self._adapters()))
+
+    def _adapters(self) -> Iterator[Adapter]:
         for pair in self.pairs.values():
-            base = pair.base
-            learns = base is not None and base in learning and base in self.scene.reached
-            now = _prints(pair.first, pair.second, base)
-            base_trained = learns and now[2] != pair.prints[2]
+            now = _prints(pair.first, pair.second, None)
             seen = readable(pair.first) and readable(pair.second)
             moved = not seen or not pair.fresh or now[:2] != pair.prints[:2]
             if self._is_trained(pair):
-                yield Adapter(pair.name, pair.model, base_trained, moved, self.scene.updates - pair.since)
+                yield Adapter(pair.name, pair.model, pair.base_trained, moved, self.scene.updates - pair.since)
 
     def _is_trained(self, pair: Pair) -> bool:
         """Is anything of its model trained? A teacher may have adapters, too."""
@@ -184,7 +198,7 @@ def _factor(pair: Pair) -> float | None:
     drawn = torch.Generator().manual_seed(0)
     products = [each.float() for each in pair.products()]
     for turned in [*products, *(each.t() for each in products)]:
-        given = torch.randn(8, turned.shape[1], generator=drawn).to(turned.device)
+        given = torch.randn(8, turned.shape[1], generator=drawn, device="cpu").to(turned.device)
         with torch.no_grad(), aside():
             before = zeroed.clone()
             try:

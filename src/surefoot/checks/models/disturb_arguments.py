@@ -133,6 +133,6 @@ def _shake(model: nn.Module) -> bool:
     weights = [each for each in model.parameters() if each.is_floating_point()]
     with torch.no_grad():
         for each in weights:
-            noise = torch.randn(each.shape, generator=drawn).to(each.device, each.dtype)
+            noise = torch.randn(each.shape, generator=drawn, device="cpu").to(each.device, each.dtype)
             each.add_(noise * (0.05 + each.float().std(correction=0).to(each.dtype) / 2))
     return bool(weights)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 
 import torch
 from torch import nn
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Args, Kwargs
-from surefoot.checks.facts.samples import Inputs
+from surefoot.checks.engine.weak_set import WeakTensorSet
+from surefoot.checks.facts.samples import Inputs, SampleFacts
 from surefoot.checks.loop.forwards import Forwards
-from surefoot.events.autograd import aside
+from surefoot.torch_inside.modes import aside
+from surefoot.world.device import wide
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _FIRST_LAYERS = (nn.Linear, *_CONVOLUTIONS, nn.RNNBase, nn.Embedding)
@@ -37,11 +41,11 @@ class FirstInputs(Observer):
         self._trained: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """First layers that got numbers with gradients on."""
         self._evaluations = 0
-        self._given: list[torch.Tensor] = []
+        self._given = WeakTensorSet()
         """The columns of numbers that the running model was given."""
 
     def model_called(self, model: nn.Module, args: Args) -> None:
-        self._given = [each for each in tensors(args) if _are_columns(each)] if self.scene.close else []
+        self._given = WeakTensorSet(each for each in tensors(args) if self.scene.close and _are_columns(each))
 
     def module_called(self, module: nn.Module, args: Args, output: object) -> None:
         of_tokens = isinstance(module, nn.Embedding)
@@ -64,7 +68,7 @@ class FirstInputs(Observer):
     def _look_beside(self, layer: nn.Module, entered: torch.Tensor, *, evaluated: bool) -> None:
         """Notes the model's own columns where they enter a layer beside what other layers made, as embeddings."""
         with aside():
-            inside = [each for each in self._given if _is_among(each, entered)]
+            inside = [each for each in HOST.all_of(list(self._given)) if _is_among(each, HOST.of(entered))]
         if inside:
             self._seen.add(False)
             self._note(layer, torch.cat([each.view(len(each), -1) for each in inside], 1), evaluated=evaluated)
@@ -76,7 +80,7 @@ class FirstInputs(Observer):
         model = self.scene.name(next(iter(self.scene.phases.models)))
         name = self.scene.phases.names.get(layer, type(layer).__name__)
         with aside():
-            values = entered.detach()
+            values = HOST.of(entered)
             image = isinstance(layer, nn.Conv2d) and values.dim() == 4 and values.shape[1] in (1, 3, 4)
             image |= isinstance(layer, nn.Conv1d) and values.dim() == 3 and values.shape[1] == 1
             image |= isinstance(layer, nn.Linear) and values.is_floating_point() and values.shape[-1] >= 64
@@ -89,10 +93,13 @@ class FirstInputs(Observer):
                 lowest, highest = float(values.min()), float(values.max())
                 dim = 1 if isinstance(layer, _CONVOLUTIONS) else -1
                 seen = Inputs(model, name, tuple(values.shape), lowest, highest, whole, image)
-                seen.size, seen.mean = _largest_size(values, dim), float(values.double().mean())
+                seen.size, seen.mean = _largest_size(values, dim), float(wide(values).mean())
                 seen.evaluated = evaluated
                 seen.deviation = _largest_size(values - values.mean(_others(values, dim), keepdim=True), dim)
                 self.inputs.append(seen)
+
+    def facts(self) -> Iterator[SampleFacts]:
+        yield SampleFacts(inputs=tuple(self.inputs))
 
 
 def _are_columns(each: torch.Tensor) -> bool:
@@ -116,7 +123,7 @@ def _is_among(columns: torch.Tensor, entered: torch.Tensor) -> bool:
 
 def _largest_size(values: torch.Tensor, dim: int) -> float:
     """The largest root mean square of any feature."""
-    return float(values.double().square().mean(_others(values, dim)).max().sqrt())
+    return float(wide(values).square().mean(_others(values, dim)).max().sqrt())
 
 
 def _others(values: torch.Tensor, dim: int) -> tuple[int, ...]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, digest, fingerprint, readable, tensors
+from surefoot.checks.engine.scene import Scene, digest, fingerprints, readable, tensors
 from surefoot.checks.engine.types import Kwargs
-from surefoot.checks.facts.models import FixedNetwork
+from surefoot.checks.facts.models import FixedNetwork, ModelFacts
 from surefoot.checks.loop.modes import active
 
 _VALUES = 256
@@ -51,7 +52,8 @@ class FixedNetworks(Observer):
             if any(each.requires_grad for each in model.parameters()):
                 return
         if found:
-            self._note(model, found, hash(tuple(digest(each) for each in tensors((args, kwargs)) if readable(each))))
+            given = HOST.all_of([each for each in tensors((args, kwargs)) if readable(each)])
+            self._note(model, found, hash(tuple(map(digest, given))))
 
     def _note(self, model: nn.Module, found: tuple[str, ...], given: int) -> None:
         weights, known = _weights(model), self._runs.get(id(model))
@@ -62,7 +64,10 @@ class FixedNetworks(Observer):
         known.updates.add(self.scene.updates)
         known.last = given
 
-    def networks(self) -> Iterator[FixedNetwork]:
+    def facts(self) -> Iterator[ModelFacts]:
+        yield ModelFacts(fixed_networks=tuple(self._networks()))
+
+    def _networks(self) -> Iterator[FixedNetwork]:
         for runs in self._runs.values():
             alive = runs.model()
             changed = runs.changed or (alive is not None and _weights(alive) != runs.weights)
@@ -73,4 +78,4 @@ class FixedNetworks(Observer):
 
 def _weights(model: nn.Module) -> int:
     """A hash of some values of each parameter."""
-    return hash(tuple(fingerprint(each, _VALUES) for each in model.parameters() if readable(each)))
+    return hash(tuple(fingerprints(filter(readable, model.parameters()), _VALUES)))

@@ -11,7 +11,7 @@ from torch import nn
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.engine.types import Args
-from surefoot.checks.facts.models import HiddenModule
+from surefoot.checks.facts.models import HiddenModule, ModelFacts
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
 
@@ -38,7 +38,10 @@ class HiddenModules(Observer):
             key = self.scene.phases.module(), type(module).__name__
             self._strangers.setdefault(key, (sum(each.numel() for each in own), own))
 
-    def modules(self) -> Iterator[HiddenModule]:
+    def facts(self) -> Iterator[ModelFacts]:
+        yield ModelFacts(hidden_modules=tuple(self._modules()))
+
+    def _modules(self) -> Iterator[HiddenModule]:
         optimized = self.scene.optimized()
         contained = list(self._contained(optimized))
         yield from contained

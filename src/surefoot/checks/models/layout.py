@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from surefoot.checks.engine.autograd_graph import linearly_made, through_views
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, readable
 from surefoot.checks.engine.types import Args
-from surefoot.checks.facts.models import Layout
+from surefoot.checks.facts.models import Layout, ModelFacts
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.loop.modes import is_batch_norm
 from surefoot.checks.models.tied_weights import TiedWeights, copied_ties, undone_ties
 from surefoot.checks.models.unsaved_numbers import Numbers, numbers_of
-from surefoot.events.autograd import aside, number
+from surefoot.torch_inside.autograd import number
+from surefoot.torch_inside.modes import aside
+from surefoot.torch_inside.modules import children_of
 
 _MULTIPLYING = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 _ENOUGH = 4
@@ -173,24 +176,26 @@ class Layouts(Observer):
             for name, each in model.named_buffers()
             if "inv_freq" in name and each.dtype in (torch.float16, torch.bfloat16)
         )
-        layout.far_off = () if model in self._found_in_update else tuple(_far_off(model))
         looked_up = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}
         layers = {p for m in model.modules() if isinstance(m, _MULTIPLYING) for p in m.parameters(recurse=False)}
         trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.dim() >= 2 and readable(p)]
         matrices = [(n, p) for n, p in trained if p in layers or min(p.shape) > 1]  # else plain vectors
+        weights = _weights_of(model)
+        values = _values_of([*(p for _, p in matrices), *weights.values()])
+        layout.far_off = () if model in self._found_in_update else tuple(_far_off(weights, values))
         with aside():
             layout.copied_ties = (*copied_ties(model), *undone_ties(model))
             computing = [p for _, p in matrices if p not in looked_up] or [p for _, p in matrices]
-            constant = [p for p in computing if p.numel() > 1 and bool((p == p.flatten()[0]).all())]
+            constant = [p for p in computing if p.numel() > 1 and values[p].constant]
             layout.matrices, layout.constant_matrices = len(computing), len(constant)
-            self._began[model] = [(n, p, float(p.flatten()[0])) for n, p in matrices if any(p is c for c in constant)]
-            drawn = {(name.rpartition(".")[0], p.shape) for name, p in matrices if not _alike(p)}
-            alike = [(name, p) for name, p in matrices if _alike(p)]
+            self._began[model] = [(n, p, values[p].least) for n, p in matrices if any(p is c for c in constant)]
+            drawn = {(name.rpartition(".")[0], p.shape) for name, p in matrices if not values[p].alike}
+            alike = [(name, p) for name, p in matrices if values[p].alike]
             alike = [(n, p) for n, p in alike if (n.rpartition(".")[0], p.shape) not in drawn]  # else scales of weights
             summing = layers - looked_up
             layout.alike_rows = tuple(name for name, p in alike if p in summing)
             self._gains[model] = [(name, p) for name, p in alike if p not in summing]
-            gains = [_size(p) * math.sqrt(p[0].numel() if p in layers else min(p.shape)) for p in computing]
+            gains = [values[p].size * math.sqrt(p[0].numel() if p in layers else min(p.shape)) for p in computing]
             layout.faint = sum(0 < gain < _LEAST_GAIN for gain in gains)
             layout.loud = 0 if model in self._found_in_update else sum(gain > _LOUD_GAIN for gain in gains)
         return layout
@@ -238,7 +243,10 @@ class Layouts(Observer):
         anew |= same & changed
         changed |= set(now) - same
 
-    def layouts(self) -> Iterator[Layout]:
+    def facts(self) -> Iterator[ModelFacts]:
+        yield ModelFacts(layouts=tuple(self._completed()))
+
+    def _completed(self) -> Iterator[Layout]:
         for model, layout in self._layouts.items():
             layout.lost_state = self.lost_state(model)
             layout.unregistered = (*(name for name, _ in _unregistered(model)), *_in_containers(model))
@@ -295,7 +303,7 @@ def _repeated(model: nn.Module) -> Iterator[str]:
     """Containers that hold one layer with parameters several times, directly or inside other modules."""
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList | nn.Sequential) or (isinstance(module, nn.ModuleDict) and len(module) > 2):
-            children = list(module._modules.values())  # `children()` skips repeated ones
+            children = list(children_of(module).values())  # `children()` skips repeated ones
             held = [set(_multiplying(each)) for each in children if each is not None]
             if sum(map(len, held)) > len(set().union(*held)):
                 yield name or type(module).__name__
@@ -313,31 +321,74 @@ def _multiplying(module: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
 def _aliases(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Layers that a module holds under two names."""
     for name, module in model.named_modules():
-        layers = [each for each in module._modules.values() if isinstance(each, _MULTIPLYING)]
+        layers = [each for each in children_of(module).values() if isinstance(each, _MULTIPLYING)]
         yield from ((name or type(module).__name__, each) for each in set(layers) if layers.count(each) > 1)
 
 
-def _far_off(model: nn.Module) -> Iterator[str]:
+class _Values(NamedTuple):
+    """What is read of a weight before the first update."""
+
+    size: float
+    """The root mean square."""
+    mean: float
+    least: float
+    most: float
+    alike: bool
+
+    @property
+    def spread(self) -> float:
+        return math.sqrt(max(0.0, self.size**2 - self.mean**2))
+
+    @property
+    def constant(self) -> bool:
+        return self.least == self.most
+
+
+def _values_of(weights: Iterable[torch.Tensor]) -> dict[torch.Tensor, _Values]:
+    """Reads weights, all of them with one wait for a device."""
+    some = list(dict.fromkeys(weights))
+    with aside():
+        read = iter(HOST.fresh([value for each in some for value in (*_numbers(each), _are_alike(each))]))
+        found = [[float(next(read)) for _ in range(5)] for _ in some]
+    return {
+        each: _Values(length / math.sqrt(each.numel()), mean, least, most, bool(alike) and (least != 0 or most != 0))
+        for each, (length, mean, least, most, alike) in zip(some, found, strict=True)
+    }
+
+
+def _numbers(weight: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Reductions only: on a device nothing as large as the weight is made."""
+    values = weight.detach()
+    yield torch.linalg.vector_norm(values, dtype=torch.float32)
+    yield values.mean(dtype=torch.float32)
+    yield from values.aminmax()
+
+
+def _weights_of(model: nn.Module) -> dict[tuple[str, nn.Module], torch.Tensor]:
+    """The trained weights of layers that multiply, and of embeddings, by the name of the layer."""
+    layers = ((name, each) for name, each in model.named_modules() if isinstance(each, _MULTIPLYING))
+    found: dict[tuple[str, nn.Module], Any] = {(name, each): getattr(each, "weight", None) for name, each in layers}
+    return {key: weight for key, weight in found.items() if readable(weight) and weight.requires_grad}
+
+
+def _far_off(weights: dict[tuple[str, nn.Module], torch.Tensor], values: dict[torch.Tensor, _Values]) -> Iterator[str]:
     """Layers whose initial weights make their input many times larger, or embeddings with such large numbers."""
-    for name, module in model.named_modules():
-        weight: Any = getattr(module, "weight", None)
-        if not isinstance(module, _MULTIPLYING) or not readable(weight) or not weight.requires_grad:
-            continue
+    for (name, module), weight in weights.items():
         looked_up = isinstance(module, nn.Embedding)
         inputs = 1 if looked_up else weight[0].numel()
-        with aside():
-            gain = _size(weight) * math.sqrt(inputs)
-            mean, spread = abs(float(weight.float().mean())), float(weight.float().std(correction=0))
-            shift = mean * inputs if 0.1 * mean < spread < 1.4 * mean and weight.numel() >= 64 else 0.0
+        gain, mean, spread = values[weight].size * math.sqrt(inputs), abs(values[weight].mean), values[weight].spread
+        shift = mean * inputs if 0.1 * mean < spread < 1.4 * mean and weight.numel() >= 64 else 0.0
         if gain > (_LARGEST_LOOKED_UP if looked_up else _LARGEST_GAIN) or shift > _LARGEST_SHIFT:
             yield f"{name or type(module).__name__} ({max(gain, shift):.0f} times)"
 
 
-def _size(weight: torch.Tensor) -> float:
-    return float(weight.float().square().mean().sqrt())
-
-
 def _alike(matrix: torch.Tensor) -> bool:
     """Are all rows of a matrix equal, and not zero?"""
-    rows = matrix.flatten(1)
-    return rows.shape[0] >= 4 and rows.shape[1] >= 2 and bool((rows == rows[:1]).all()) and bool((rows != 0).any())
+    return bool(_are_alike(matrix)) and bool(matrix.any())
+
+
+def _are_alike(matrix: torch.Tensor) -> torch.Tensor:
+    """Whether all rows are equal, and there are enough of them to tell."""
+    rows = matrix.detach().flatten(1) if matrix.dim() > 1 else matrix.detach()[None]
+    enough = rows.shape[0] >= 4 and rows.shape[1] >= 2
+    return (rows.amin(0) == rows.amax(0)).all() if enough else rows.new_zeros(())

@@ -11,8 +11,6 @@ from surefoot.checks.engine.captured_call import Captured
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Args
-from surefoot.events.autograd import aside
-from surefoot.trees import map_tensors
 
 _MOST = 8
 
@@ -33,6 +31,4 @@ class LossModules(Observer):
         is_loss = isinstance(output, torch.Tensor) and output.requires_grad and output.numel() == 1
         if is_own and is_loss and len(given) > 1 and all(map(readable, given)) and len(self.calls) < _MOST:
             self._seen.add(module)
-            with aside():
-                own = map_tensors(lambda each: each.detach().clone(), args)
-            self.calls.append(Captured(module, own, {}, [], None, self.scene.backwards))
+            self.calls.append(Captured.of(module, args, {}, [], None, self.scene.backwards))

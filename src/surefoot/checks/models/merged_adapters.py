@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import nn
 
 from surefoot.checks.engine.file_contents import Contents
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Args
-from surefoot.checks.facts.models import Merge
+from surefoot.checks.facts.models import Merge, ModelFacts
 from surefoot.checks.models.adapters import Adapters, Pair, fitted, rows_of
-from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
+from surefoot.torch_inside.modes import aside
 
 _NEAR = 0.02
 """A merged weight is the first weight and a multiple of the product, but for this share of what was added."""
@@ -56,10 +57,10 @@ class MergedAdapters(Observer):
         with aside():
             for pair in known:
                 for product, weight in itertools.product(pair.products(), alike):
-                    self._note(pair, weight, rows_of(product).float())
+                    self._note(pair, weight, HOST.of(rows_of(product)).float())
 
     def _note(self, pair: Pair, weight: torch.Tensor, product: torch.Tensor) -> None:
-        before, now = pair.kept, rows_of(weight)
+        before, now = pair.kept, HOST.of(rows_of(weight))
         if before is None or pair.factor is None or pair.name in self.merges:
             return
         if now.shape != before.shape or now.dtype != before.dtype:
@@ -67,3 +68,6 @@ class MergedAdapters(Observer):
         factor = fitted(now.float() - before.float(), product, _NEAR)
         if factor is not None:
             self.merges[pair.name] = Merge(pair.name, caller(), pair.factor, factor)
+
+    def facts(self) -> Iterator[ModelFacts]:
+        yield ModelFacts(merges=tuple(self.merges.values()))

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from surefoot.checks.engine.scene import readable
-from surefoot.events.autograd import aside
-from surefoot.events.callers import is_user, near_frames, variables
+from surefoot.events.callers import is_user, near_frames
+from surefoot.source.frames import variables
+from surefoot.torch_inside.modes import aside
 
 _DEPTH = 2
 """How far attributes of objects are followed: `trainer.ema.shadow`."""
@@ -75,7 +76,7 @@ class Network:
             if not given or not all(map(readable, given)):
                 return None
             flat = [each.detach().reshape(-1) for each in given]
-            return torch.cat([each[:: max(1, each.numel() // _VALUES)][:_VALUES].double().cpu() for each in flat])
+            return torch.cat([each[:: max(1, each.numel() // _VALUES)][:_VALUES].cpu().double() for each in flat])
 
     def follows(self, *, may_stay: bool) -> bool:
         """Does its name say that it follows another network? A teacher `may_stay` as it is if it was trained before."""

@@ -10,7 +10,8 @@ from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
 from surefoot.checks.models.layout import unsaved
 from surefoot.checks.samples.reseeding import DRAWS
-from surefoot.events.callers import frames, is_user, variables
+from surefoot.events.callers import frames, is_user
+from surefoot.source.frames import variables
 
 
 class RandomTables(Observer):

@@ -136,7 +136,7 @@ def _is_by_choice(again: Again, place: int, base: list[torch.Tensor]) -> bool:
 
 def _is_alike_in_any_order(again: Again, base: list[torch.Tensor], rows: int, mixed: float) -> bool:
     """Do reordered samples give the same outputs in the new order?"""
-    order = torch.randperm(rows, generator=torch.Generator().manual_seed(7))
+    order = torch.randperm(rows, device="cpu", generator=torch.Generator().manual_seed(7))
     with attempt("putting samples into another order"):
         after = again({n: each[order] for n, each in _of_rows(again, rows).items()})
         for a, b in zip(base, after, strict=True):

@@ -14,9 +14,9 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.file_contents import Contents
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, fingerprint, readable
+from surefoot.checks.engine.scene import Scene, fingerprint, fingerprints, readable
 from surefoot.checks.engine.types import Args
-from surefoot.checks.facts.models import Shadow
+from surefoot.checks.facts.models import ModelFacts, Shadow
 from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.loop.modes import is_batch_norm
@@ -31,7 +31,7 @@ from surefoot.checks.models.networks_in_sight import (
     is_shadow_name,
     structure,
 )
-from surefoot.events.autograd import aside
+from surefoot.torch_inside.modes import aside
 
 _MOST_PAIRS, _MOST_MODULES = 16, 1024
 _SEARCHED = {0, 1, 2, 4, 8, 16, 32, 64}
@@ -233,7 +233,7 @@ class ShadowNetworks(Observer):
 
     def saving(self, contents: Contents, file: object) -> None:
         for pair in self._pairs:
-            prints = [{fingerprint(t) for t in each.tensors() if readable(t)} for each in (pair.source, pair.shadow)]
+            prints = [set(fingerprints(filter(readable, each.tensors()))) for each in (pair.source, pair.shadow)]
             saved = [bool(each) and each <= contents.prints for each in prints]
             pair.used |= saved[1]
             pair.raw += saved[0] and not saved[1] and bool(pair.apart)
@@ -325,7 +325,10 @@ class ShadowNetworks(Observer):
         key = next(id(each) for each in module.parameters())
         self._aliases.setdefault(key, Shadow(shadow, source, aliased=True, follows=True))
 
-    def shadows(self) -> Iterator[Shadow]:
+    def facts(self) -> Iterator[ModelFacts]:
+        yield ModelFacts(shadows=tuple(self._shadows()))
+
+    def _shadows(self) -> Iterator[Shadow]:
         yield from self._aliases.values()
         for pair in self._pairs:
             pair.begins()

@@ -9,13 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.engine.weak_notes import WeakNotes
+from surefoot.torch_inside.modules import parameters_of
 
 _FEW_VALUES = 2
 """Matrices with so few distinct values, such as ones and zeros, are equal without being copies."""
 
+_MOST_ROWS = 0.7
+"""If more than this share of the rows is equal, it is a copy."""
 Place = tuple[weakref.ref[nn.Module], str]
 
 
@@ -47,7 +51,7 @@ class TiedWeights(Observer):
         for pair in self._tied:
             held = [(owner(), name) for owner, name in pair]
             if all(owner in names for owner, _ in held):
-                weights = [owner._parameters.get(name) for owner, name in held if owner is not None]
+                weights = [parameters_of(owner).get(name) for owner, name in held if owner is not None]
                 one, other = weights
                 if one is not None and other is not None and one is not other and one.shape == other.shape:
                     yield " and ".join(
@@ -71,12 +75,16 @@ def copied_ties(model: nn.Module) -> Iterator[str]:
     embeddings = {m.weight: n for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
     own = {p: n for m_name, m in model.named_modules() for n, p in _raw(m_name, m) if n not in embeddings.values()}
     linear = {m.weight: n for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+    found: list[tuple[str, torch.Tensor, torch.Tensor]] = []
     for looked_up, name in (embeddings | own).items():
         for weight, other in (linear | own).items():
             both = readable(weight) and readable(looked_up) and weight.requires_grad and looked_up.requires_grad
             twins = _leaf(name) == _leaf(other) and weight in own and looked_up in own  # the same part of two layers
-            if weight is not looked_up and both and not twins and _copies(weight, looked_up):
-                yield f"{other} and {name}"
+            if weight is not looked_up and both and not twins:
+                found += ((f"{other} and {name}", looked_up, share) for share in _shares(weight, looked_up))
+    alike = zip(found, HOST.fresh([share for *_, share in found]), strict=True)
+    varied = {words: looked_up for (words, looked_up, _), share in alike if bool(share > _MOST_ROWS)}
+    yield from (words for words, looked_up in varied.items() if looked_up.unique().numel() > _FEW_VALUES)
 
 
 def _leaf(name: str) -> str:
@@ -89,13 +97,10 @@ def _raw(owner: str, module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
         yield from ((f"{owner}.{n}".lstrip("."), p) for n, p in module.named_parameters(recurse=False) if p.dim() == 2)
 
 
-def _copies(weight: torch.Tensor, looked_up: torch.Tensor) -> bool:
-    """Does a matrix hold a copy of another's rows, as rows or columns, in its own memory?"""
+def _shares(weight: torch.Tensor, looked_up: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The share of a matrix's rows, and of its columns, that are copies of another's rows, in its own memory."""
     for each in (weight, weight.t()):
         rows = min(len(each), len(looked_up))
         if each.shape[1] != looked_up.shape[1] or rows < 4 or each.data_ptr() == looked_up.data_ptr():
             continue
-        same = (each[:rows] == looked_up[:rows]).all(1)
-        if bool(same.float().mean() > 0.7) and looked_up.unique().numel() > _FEW_VALUES:
-            return True
-    return False
+        yield (each[:rows] == looked_up[:rows]).all(1).float().mean()

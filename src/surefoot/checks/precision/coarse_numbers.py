@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,9 +12,10 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
-from surefoot.checks.facts.precision import Coarse
-from surefoot.events.autograd import aside
+from surefoot.checks.facts.precision import Coarse, PrecisionFacts
 from surefoot.events.callers import caller
+from surefoot.torch_inside.modes import aside
+from surefoot.world.device import wide
 
 _SUMS = {"add", "__add__", "__iadd__", "add_", "__radd__", "lerp", "lerp_"}
 _SHRINKS = {"mul", "__mul__", "__rmul__", "mul_", "__imul__"}
@@ -97,7 +99,7 @@ class CoarseNumbers(Observer):
 
     def _round(self, given: torch.Tensor, out: torch.Tensor) -> None:
         """Checks whole numbers that half precision rounds: positions if they count up, otherwise possible angles."""
-        rounded = bool((given != out.to(torch.float64)).any())
+        rounded = bool((given != wide(out)).any())
         if rounded and _counts(given):
             self._note("positions", out.dtype, float(given.max()))
         elif rounded and len(self._blurred) < _MOST and bool((given == given.round()).all()):
@@ -119,8 +121,9 @@ class CoarseNumbers(Observer):
             if name != "cumsum":
                 wrong = out.unique().numel() < out.numel()
             else:
-                dim, given = kwargs.get("dim", args[1] if len(args) > 1 else 0), args[0].double()
-                wrong = bool((given == given.round()).all()) and not given.cumsum(dim).equal(out.double())
+                dim: Any = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+                given = wide(args[0])
+                wrong = bool((given == given.round()).all()) and not given.cumsum(dim).equal(wide(out))
             if wrong:
                 self._note("positions", out.dtype, float(out.max()))
 
@@ -129,7 +132,7 @@ class CoarseNumbers(Observer):
         for each in tensors(args):
             if each.dtype not in _HALVES and readable(each) and each.numel() <= _LARGEST:
                 with aside():
-                    if _counts(each) and not bool((each == each.to(out.dtype).to(torch.float64)).all()):
+                    if _counts(each) and not bool((each == wide(each.to(out.dtype))).all()):
                         self._note("positions", out.dtype, float(each.max()))
 
     def _wave(self, angles: torch.Tensor) -> None:
@@ -159,6 +162,9 @@ class CoarseNumbers(Observer):
     def _note(self, kind: str, dtype: torch.dtype, value: float) -> None:
         where = caller() or self.scene.phases.module() or "the model"
         self.coarse.setdefault((kind, where), Coarse(kind, where, str(dtype).removeprefix("torch."), value))
+
+    def facts(self) -> Iterator[PrecisionFacts]:
+        yield PrecisionFacts(coarse=tuple(self.coarse.values()))
 
 
 def _counts(numbers: torch.Tensor) -> bool:

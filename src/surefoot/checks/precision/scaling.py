@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,8 +10,9 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held
-from surefoot.checks.facts.precision import Scaling
+from surefoot.checks.facts.precision import PrecisionFacts, Scaling
 from surefoot.checks.loop.backwards import Backwards
+from surefoot.checks.loop.forwards import Forwards
 from surefoot.checks.loop.gradients import Gradients
 
 
@@ -19,9 +21,9 @@ class GradientScaling(Observer):
 
     after = (Gradients,)
 
-    def __init__(self, scene: Scene, gradients: Gradients, backwards: Backwards) -> None:
+    def __init__(self, scene: Scene, gradients: Gradients, backwards: Backwards, calls: Forwards) -> None:
         super().__init__(scene)
-        self._gradients, self._backwards = gradients, backwards
+        self._gradients, self._backwards, self._calls = gradients, backwards, calls
         self._attempts = self._exits = self._skipped = self._skipped_late = 0
         self._updates_before = 0
         self._skipped_first: dict[Optimizer, int] = {}
@@ -91,7 +93,8 @@ class GradientScaling(Observer):
         self._gradients.updates[-1].in_autocast = inside and since == self._exits
         self._exits_at[id(optimizer)] = self._exits
 
-    def scaling(self, *, bfloat16: bool) -> Scaling | None:
-        meant = bfloat16 and self._chosen != {False}
-        first = max(self._skipped_first.values(), default=0)
-        return Scaling(self._attempts, self._skipped, meant, self._skipped_late, first) if self.used else None
+    def facts(self) -> Iterator[PrecisionFacts]:
+        if self.used:
+            meant = any(each.trained for each in self._calls.in_bfloat16) and self._chosen != {False}
+            first = max(self._skipped_first.values(), default=0)
+            yield PrecisionFacts(scaling=Scaling(self._attempts, self._skipped, meant, self._skipped_late, first))

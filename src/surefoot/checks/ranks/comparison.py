@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,11 +12,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, digest, fingerprint, readable, several, tensors
+from surefoot.checks.engine.scene import Scene, digest, fingerprint, fingerprints, readable, several, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.facts.losses import Loss
-from surefoot.checks.facts.ranks import Ranks
+from surefoot.checks.facts.ranks import RankFacts, Ranks
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.losses.loss_calls import Losses
 from surefoot.checks.ranks.compare_notes import FIRST_NOTES, compare
@@ -91,16 +93,11 @@ class RankComparison(Observer):
         self._joins = True
 
     def _follow_norms(self) -> None:
-        plain = nn.utils.clip_grad_norm_
-
-        def followed(*args: Any, **kwargs: Any) -> Any:
-            norm = plain(*args, **kwargs)
+        def clipped(norm: Any, *_: object, **__: object) -> None:
             if several() and len(self._norms) < FIRST_NOTES and not hasattr(norm, "placements"):
                 self._norms.append(float(norm))
-            return norm
 
-        nn.utils.clip_grad_norm_ = followed
-        self._entered.callback(setattr, nn.utils, "clip_grad_norm_", plain)
+        self.follow(nn.utils, "clip_grad_norm_", after=clipped)
 
     def _in_forward(self, *_: object, **__: object) -> None:
         """Ranks that exchange activations share the work on one sample, unless they exchange batch statistics."""
@@ -163,7 +160,7 @@ class RankComparison(Observer):
         self._drawn = False
         first = next((each for each in tensors((args, kwargs)) if readable(each) and each.dim() >= 1), None)
         if first is not None:
-            self._samples |= {digest(row) for row in first}
+            self._samples |= {digest(row) for row in HOST.of(first)}
 
     def update_left_out(self, optimizer: Optimizer) -> None:
         self._windows.append(self._syncing)
@@ -181,7 +178,8 @@ class RankComparison(Observer):
             tell(self._notes, at=made)
 
     def _prints(self) -> dict[str, int]:
-        return {name: fingerprint(p) for p, name in self.scene.names().items() if readable(p)}
+        named = {name: p for p, name in self.scene.names().items() if readable(p)}
+        return dict(zip(named, fingerprints(named.values()), strict=True))
 
     def _written(self) -> dict[str, Any]:
         names, losses = self.scene.names(), self._losses.losses
@@ -212,7 +210,10 @@ class RankComparison(Observer):
         for made in (_END, *reversed(self._told_at)):
             self._others = self._others or told(at=made, wait_seconds=WAIT if made == _END else 0.1)
 
-    def ranks(self) -> Ranks | None:
+    def facts(self) -> Iterator[RankFacts]:
+        yield RankFacts(ranks=self._ranks())
+
+    def _ranks(self) -> Ranks | None:
         """What differs between ranks, and what does not although it should."""
         self.read()
         windows = [each for each in self._windows if each]
@@ -234,6 +235,7 @@ class RankComparison(Observer):
 
 def _targets(losses: list[Loss]) -> list[tuple[int, float]]:
     """For each update with losses of one kind only: its valid targets, and the weight of one target."""
+    HOST.settle()
     found = []
     for update in range(FIRST_NOTES):
         own = [each for each in losses if each.update == update and each.weights and each.valid]

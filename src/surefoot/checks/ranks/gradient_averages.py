@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held, readable
-from surefoot.events.autograd import aside
+from surefoot.torch_inside.modes import aside
 
 LOOKED_AT = 4
 """The number of updates that are watched."""

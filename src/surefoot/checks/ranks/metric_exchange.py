@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.engine.types import Kwargs
@@ -47,5 +48,5 @@ class MetricExchange(Observer):
             self._batches = None
         elif len(self.rows) < _MOST_ROWS and any(p in self.scene.reached for p in model.parameters()):
             self._batches = self._loaders.trained_batches()
-            first = next((each for each in tensors((args, kwargs)) if readable(each) and each.dim() >= 1), ())
-            self.rows |= {digest(row) for row in first}
+            first = next((each for each in tensors((args, kwargs)) if readable(each) and each.dim() >= 1), None)
+            self.rows |= set() if first is None else {digest(row) for row in HOST.of(first)}

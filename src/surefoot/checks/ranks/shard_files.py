@@ -12,7 +12,7 @@ import torch.distributed as dist
 from surefoot.checks.engine.file_contents import Contents
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, several, tensors
-from surefoot.checks.facts.ranks import SharedFile
+from surefoot.checks.facts.ranks import RankFacts, SharedFile
 from surefoot.events.callers import caller
 from surefoot.events.rank_notes import tell, told
 
@@ -49,6 +49,9 @@ class ShardFiles(Observer):
             others = told(wait_seconds=WAIT, at=_MOMENT) if self._files else []
             self._found = list(self._compared(others))
         return self._found or []
+
+    def facts(self) -> Iterator[RankFacts]:
+        yield RankFacts(shared_files=tuple(self.files()))
 
     def _compared(self, others: list[dict[str, bool]]) -> Iterator[SharedFile]:
         if not others:

@@ -14,9 +14,11 @@ import xxhash
 from torch import nn
 from torch.utils.data import DataLoader
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.scene import LARGEST, readable
-from surefoot.events.autograd import aside
-from surefoot.events.callers import frames, variables
+from surefoot.events.callers import frames
+from surefoot.source.frames import variables
+from surefoot.torch_inside.modes import aside
 
 MOST_ROWS = 512
 LONGEST = 16 * MOST_ROWS
@@ -40,7 +42,7 @@ _NOT_LOOKED_INTO = ("torch", "surefoot", "numpy", "builtins", "transformers", "l
 def prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
     """A hash of each row."""
     with aside():
-        rows = values.detach()[:most].cpu().reshape(min(most, len(values)), -1)
+        rows = HOST.of(values)[:most].reshape(min(most, len(values)), -1)
         raw = rows.clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy()
     return [xxhash.xxh3_64_intdigest(np.ascontiguousarray(row).data) for row in raw]
 
@@ -48,7 +50,7 @@ def prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
 def row_prints(values: torch.Tensor, most: int = MOST_ROWS) -> list[int]:
     """A hash of each row. Short rows have the same hash in every dtype."""
     with aside():
-        short = values[0].numel() <= _SHORT if len(values) else False
+        values, short = HOST.of(values), values[0].numel() <= _SHORT if len(values) else False
         return prints(values.double() if short else values, most)
 
 
@@ -175,8 +177,9 @@ def is_of_text(batch: torch.Tensor, text: torch.Tensor, times: int) -> bool:
     if not tokens or batch.shape[1] < _WINDOW or len(text) < times * batch.numel():
         return False
     with aside():
-        whole = text.to(torch.int64).cpu().numpy().tobytes()
-        return all(row.numpy().tobytes() in whole for row in batch.to(torch.int64).cpu())
+        text, batch = HOST.all_of((text, batch))
+        whole = text.to(torch.int64).numpy().tobytes()
+        return all(row.numpy().tobytes() in whole for row in batch.to(torch.int64))
 
 
 def is_part(batch: torch.Tensor, array: torch.Tensor, indices: list[torch.Tensor]) -> bool:
@@ -184,6 +187,7 @@ def is_part(batch: torch.Tensor, array: torch.Tensor, indices: list[torch.Tensor
     if batch.shape[1:] != array.shape[1:] or batch.is_floating_point() != array.is_floating_point():
         return False
     with aside():
+        array, batch, *indices = HOST.all_of((array, batch, *indices))
         batch = batch.to(array.dtype)
         held = set(prints(array, most=len(array)))
         if len(held) > _DISTINCT * len(array):

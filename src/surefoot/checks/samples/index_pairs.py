@@ -10,12 +10,13 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.engine.types import Args
-from surefoot.checks.facts.samples import Parted
-from surefoot.events.autograd import aside
+from surefoot.checks.facts.samples import Parted, SampleFacts
 from surefoot.events.callers import caller
+from surefoot.torch_inside.modes import aside
 
 FEWEST = 8
 """With fewer rows, two indices may agree by chance."""
@@ -72,7 +73,8 @@ class IndexPairs(Observer):
         if index.dtype != torch.int64 or index.dim() != 1 or len(index) < FEWEST or not readable(index):
             return
         with aside():
-            rising = torch.arange(len(index), device=index.device)
+            index = HOST.of(index)
+            rising = torch.arange(len(index))
             every = len(index) == len(whole) and bool((index.sort().values == rising).all())
             reorders = every and not bool((index == rising).all())
         print_ = digest(index)
@@ -123,7 +125,10 @@ class IndexPairs(Observer):
         pairs = [(a, b) for a in taken for b in taken if a.length == b.length and a.whole != b.whole]
         return pairs[0][1].where if pairs and all(a.index != b.index for a, b in pairs) else ""
 
-    def parted(self) -> Iterator[Parted]:
+    def facts(self) -> Iterator[SampleFacts]:
+        yield SampleFacts(parted=tuple(self._parted()))
+
+    def _parted(self) -> Iterator[Parted]:
         """The line that separates inputs from targets, if it does so in every step seen."""
         if len(self._apart) >= 3 and not self._together:
             seen = "in every step inputs and targets were taken from arrays of equal length by different indices"
@@ -133,7 +138,7 @@ class IndexPairs(Observer):
 def _is_constant(target: torch.Tensor) -> bool:
     """Is the target the same for all samples, so that their order does not matter?"""
     with aside():
-        return readable(target) and bool((target == target[:1]).all())
+        return readable(target) and bool(((values := HOST.of(target)) == values[:1]).all())
 
 
 def counts_places(target: torch.Tensor) -> bool:
@@ -141,4 +146,4 @@ def counts_places(target: torch.Tensor) -> bool:
     if target.numel() != len(target) or target.is_floating_point() or not readable(target):
         return False
     with aside():
-        return sorted(target.flatten().tolist()) == list(range(len(target)))
+        return sorted(HOST.of(target).flatten().tolist()) == list(range(len(target)))

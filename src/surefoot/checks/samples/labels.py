@@ -21,8 +21,8 @@ from surefoot.checks.samples.pairs import other_by_chance
 from surefoot.checks.samples.places import places_of
 
 MOST_SAMPLES = 512
-MOST_SECONDS = 1.0
-"""Reading stops after this time and uses what it has."""
+MOST_SECONDS, MOST_CPU_SECONDS = 1.0, 0.25
+"""Reading stops after this time, or after as much work of this thread, and uses what it has."""
 _STRONG, _NONE, _SORTED = 8.0, 2.5, 20.0
 """Dependence beyond doubt, dependence that may be chance, and the dependence of sorted values on their position."""
 _AS_BY_CHANCE = 0.7
@@ -111,10 +111,10 @@ def _labels_of(samples: Iterable[Any]) -> list[float]:
 
 def as_many_as_time_allows(samples: Iterable[Any]) -> list[Any]:
     """The samples that can be read in a short time."""
-    ends, read = time.monotonic() + MOST_SECONDS, []
+    ends, works, read = time.monotonic() + MOST_SECONDS, time.thread_time() + MOST_CPU_SECONDS, []
     for sample in samples:
         read.append(sample)
-        if time.monotonic() > ends:
+        if time.monotonic() > ends or time.thread_time() > works:
             break
     return read
 

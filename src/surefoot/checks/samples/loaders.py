@@ -8,7 +8,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -26,7 +26,7 @@ from torch.utils.data.distributed import DistributedSampler
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, readable, tensors
 from surefoot.checks.engine.types import AnyLoader
-from surefoot.checks.facts.samples import Loader
+from surefoot.checks.facts.samples import Loader, SampleFacts
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import names_in_sight, row_prints
@@ -34,8 +34,12 @@ from surefoot.checks.samples.loader_use import Seen
 from surefoot.checks.samples.orders_again import OrdersAgain
 from surefoot.checks.samples.same_data import are_same
 from surefoot.checks.samples.unseeded_draws import GENERATORS
-from surefoot.events.autograd import aside
 from surefoot.events.callers import library_functions, reading_function
+from surefoot.torch_inside.modes import aside
+from surefoot.torch_inside.patches import patch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _FIRSTS = 3
 """How many passes have their first batch read, whenever they come."""
@@ -81,14 +85,16 @@ class Loaders(Observer):
         """The loader whose last pass left gradients that nobody has cleared since."""
 
     def __enter__(self) -> Loaders:
-        plain, begins = DataLoader.__iter__, self.scene.failsafe.callback(self._begins)
+        begins = self.scene.failsafe.callback(self._begins)
 
-        def followed(loader: AnyLoader) -> Any:
-            batches, seen = plain(loader), begins(loader)
-            return batches if seen is None else _Followed(batches, self, seen)
+        def make(plain: Any) -> Any:
+            def followed(loader: AnyLoader) -> Any:
+                batches, seen = plain(loader), begins(loader)
+                return batches if seen is None else _Followed(batches, self, seen)
 
-        DataLoader.__iter__ = followed  # type: ignore[method-assign]
-        self._entered.callback(setattr, DataLoader, "__iter__", plain)
+            return followed
+
+        self._entered.callback(patch(DataLoader, "__iter__", make))
         return self
 
     def _begins(self, loader: AnyLoader) -> Seen:
@@ -235,7 +241,10 @@ class Loaders(Observer):
         lengths = [_length(seen.loader) for seen in self.seen.values() if seen.role == "training"]
         return next((each for each in lengths if each), None)
 
-    def loaders(self) -> Iterator[Loader]:
+    def facts(self) -> Iterator[SampleFacts]:
+        yield SampleFacts(loaders=tuple(self._iterated()))
+
+    def _iterated(self) -> Iterator[Loader]:
         every = list(self.seen.values())
         for place, seen in enumerate(every):
             sampler = getattr(seen.loader, "sampler", None)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, readable, tensors
 from surefoot.checks.engine.types import Kwargs
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.checks.samples.pairs import Pairs
 
 _MOST_UPDATES = 100
@@ -35,9 +39,12 @@ class Orders(Observer):
         given = [each for each in tensors((args, kwargs)) if readable(each) and each.dim() and not each.requires_grad]
         if given:
             largest = max(given, key=lambda each: each.numel())
-            self._batches[self.scene.updates] = fingerprint(largest, _READ), len(largest)
+            self._batches[self.scene.updates] = fingerprint(HOST.nearest(largest), _READ), len(largest)
 
-    def shuffled_once(self) -> int:
+    def facts(self) -> Iterator[SampleFacts]:
+        yield SampleFacts(shuffled_once=self._shuffled_once())
+
+    def _shuffled_once(self) -> int:
         """The number of rows that every pass reads in the same shuffled order; 0 if there is no such order."""
         prints, sizes = zip(*self._batches.values(), strict=True) if self._batches else ((), ())
         period = prints.index(prints[0], 1) if prints.count(prints[0] if prints else 0) > 1 else 0

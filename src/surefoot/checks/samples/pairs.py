@@ -16,15 +16,15 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, own, readable, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
-from surefoot.checks.facts.samples import Parted
+from surefoot.checks.facts.samples import Parted, SampleFacts
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import Arrays, row_prints
 from surefoot.checks.samples.index_pairs import counts_places
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.samples.rising_targets import Rising
 from surefoot.checks.samples.told_columns import ToldColumns
-from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
+from surefoot.torch_inside.modes import aside
 
 MOST_UPDATES = 64
 """Samples are followed for this many updates: most come again in a second pass."""
@@ -86,8 +86,10 @@ class Pairs(Observer):
         """The lengths of tensors that were guessed or drawn since the last update."""
         self._apart: list[str] = []
         self._together = 0
-        self.rising = Rising()
-        self.columns = ToldColumns()
+        self._rising = Rising()
+        self._columns = ToldColumns()
+        self.target_prints: set[int] = set()
+        """Hashes of the targets of losses that are computed outside models."""
         self.sources: list[tuple[torch.Tensor, torch.Tensor]] = []
         """Arrays from which inputs and targets are taken by the same rows."""
         self.places: list[tuple[int, bool]] = []
@@ -136,8 +138,8 @@ class Pairs(Observer):
             self._judge(where, self._unlike(entered) if self._looks() else None)
             return
         handed_out = any(theirs in batch for batch in self._loaders.delivered)
-        self.rising.see(where, entered, target, of_data=handed_out)
-        self.columns.see(where, entered, target)
+        self._rising.see(where, entered, target, of_data=handed_out)
+        self._columns.see(where, entered, target)
         followed = self._followed.setdefault(way, _Followed(where))
         followed.ambiguous |= len(target) in self._guessed
         if sum(each[0].numel() for each in entered) >= _FEWEST_ELEMENTS:
@@ -203,7 +205,14 @@ class Pairs(Observer):
                     verdict = all(found) or None  # else the targets may belong to changed samples
         return verdict
 
-    def parted(self) -> Iterator[Parted]:
+    def facts(self) -> Iterator[SampleFacts]:
+        yield SampleFacts(
+            parted=tuple(self._parted()),
+            rising_targets=tuple(self._rising.lines()),
+            told_by=tuple(self._columns.told()),
+        )
+
+    def _parted(self) -> Iterator[Parted]:
         """Where samples are separated from their targets, if they are."""
         if len(self._apart) >= max(2, 4 * self._together):
             yield Parted(self._apart[0], "inputs and targets come from different rows")

@@ -20,7 +20,6 @@ from surefoot.checks.facts.samples import Samples
 from surefoot.checks.samples.dataset_copies import changed_by_reading, copied, print_of
 from surefoot.checks.samples.labels import MOST_SAMPLES, look_at_labels, parts
 from surefoot.checks.samples.loader_use import Seen
-from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.samples.shared_with_evaluation import beside, first_of
 from surefoot.checks.samples.views import crossing_of
 from surefoot.events.phases import Phases
@@ -28,15 +27,6 @@ from surefoot.randomness import kept, seed_all
 
 _MOST_AT_ONCE = 32
 """At most this many samples of a batch are read again."""
-
-
-def samples_of(loaders: Loaders, targets: set[int]) -> Iterator[Samples]:
-    """What the data sets of training loaders do. `targets` are the hashes of the targets of losses."""
-    evaluating = [seen for seen in loaders.seen.values() if seen.role == "evaluation"]
-    for seen in list(loaders.seen.values()):
-        if seen.role == "training":
-            others = [each for each in evaluating if each.trainings & seen.trainings]
-            yield read_again(seen, others, loaders.scene.phases, labelled=seen.ends_with_labels(targets))
 
 
 def read_again(seen: Seen, evaluating: list[Seen], phases: Phases, *, labelled: bool = True) -> Samples:

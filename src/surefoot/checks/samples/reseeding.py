@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
+from surefoot.checks.facts.samples import SampleFacts
 from surefoot.checks.loop.forwards import random_state
 from surefoot.checks.samples.unseeded_draws import GENERATORS
 
@@ -106,7 +108,10 @@ class Reseeding(Observer):
         """Has a generator drawn since it was seeded? The loop's own generators are made to draw."""
         return name not in GENERATORS or pickle.dumps(GENERATORS[name][1]()) != self._fresh[name]
 
-    def repeated(self) -> int:
+    def facts(self) -> Iterator[SampleFacts]:
+        yield SampleFacts(reseeded_updates=self._repeated())
+
+    def _repeated(self) -> int:
         """How many updates drew what the one before had drawn."""
         seeded = sum(
             self._states.get(update - 1) == (seeded, drawn) and seeded != drawn

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from surefoot.world.device import wide
+
 _FEWEST = 6
 """At least this many batches in a row, each above the last. Shuffled batches never rise this long."""
 _MOST_FEATURES = 4096
@@ -33,7 +35,7 @@ class Rising:
         if not target.is_floating_point() or target.numel() != len(target):
             return
         rows = [each.reshape(len(each), -1) for each in (target, *inputs)]
-        columns = torch.cat([each.double() for each in rows if each.shape[1] <= _MOST_FEATURES], 1)
+        columns = torch.cat([wide(each) for each in rows if each.shape[1] <= _MOST_FEATURES], 1)
         self._batches.setdefault(where, []).append(_Batch(columns.amin(0), columns.amax(0), of_data))
 
     def lines(self) -> Iterator[tuple[str, int]]:

@@ -9,14 +9,15 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest, own, readable, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
-from surefoot.checks.facts.samples import Shown
+from surefoot.checks.facts.samples import SampleFacts, Shown
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import FEWEST, LONGEST, MOST_ROWS, arrays_in_sight, larger_than, prints
 from surefoot.checks.samples.loaders import Loaders
-from surefoot.events.autograd import aside
+from surefoot.torch_inside.modes import aside
 
 MOST_EVALUATIONS = 64
 """How many forwards without gradients are read, whenever they come."""
@@ -109,7 +110,7 @@ class Rows(Observer):
         self._batches, self._worked_on, self._played = [], {}, {}
         if not self.scene.close or not used:
             return
-        read = {digest(each): each for each in used}
+        read = {digest(each): each for each in HOST.all_of(used)}
         self._last = self._last & set(read) if self._repeats else set(read)
         self._repeats = self._repeats + 1 if self._last else 0
         if self._repeats > _REPEATS:
@@ -125,7 +126,10 @@ class Rows(Observer):
         others = [each for print_, each in read.items() if print_ not in self._before]
         return [] if any(True for each in others for _ in larger_than([each], arrays, times=_TIMES)) else found
 
-    def part_of(self) -> int:
+    def facts(self) -> Iterator[SampleFacts]:
+        yield SampleFacts(shown=tuple(self._seen()), part_of=self._part_of())
+
+    def _part_of(self) -> int:
         """The length of an array of which one batch is used over and over, and no row evaluated; 0 if there is none."""
         free = (each for each in self._wholes if len(each) > LONGEST or self._evaluated.isdisjoint(_all_prints(each)))
         return max(map(len, free), default=0)
@@ -142,7 +146,7 @@ class Rows(Observer):
         shares = any(len(known & rows) > _SHARED * min(len(known), len(rows)) for rows in before)
         return bool(known and before) and not shares and not self._loaders.share_data(training)
 
-    def seen(self) -> Iterator[Shown]:
+    def _seen(self) -> Iterator[Shown]:
         """What trained models evaluated; nothing if the training set is measured on purpose, or was made by playing."""
         trained = set().union(*self._trained.values())
         if self._plays or len(trained & self._evaluated_rows) > 0.9 * len(trained):
@@ -167,11 +171,12 @@ def _of_samples(given: Iterator[torch.Tensor]) -> list[torch.Tensor]:
 def _differ(values: torch.Tensor) -> list[bool]:
     """Which rows hold more than one repeated number. Empty rows hold only one."""
     with aside():
-        rows = values.detach()[:MOST_ROWS].flatten(1) if values.dim() > 1 else values.detach()[:MOST_ROWS, None]
+        values = HOST.of(values)[:MOST_ROWS]
+        rows = values.flatten(1) if values.dim() > 1 else values[:, None]
         return (rows != rows[:, :1]).any(1).tolist() if rows.shape[1] > 1 else [True] * len(rows)
 
 
 def _is_whole(values: torch.Tensor) -> bool:
     """Are these ids, counts or flags, which two samples may easily share?"""
     with aside():
-        return not values.is_floating_point() or bool((values == values.round()).all())
+        return not values.is_floating_point() or bool(((known := HOST.of(values)) == known.round()).all())

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Kwargs
-from surefoot.checks.facts.samples import Scaled
+from surefoot.checks.facts.samples import SampleFacts, Scaled
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.arrays_in_sight import arrays_held_by, arrays_in_sight, row_prints
 from surefoot.checks.samples.dataset_copies import root
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.checks.samples.windows import runs_of
-from surefoot.events.autograd import aside
+from surefoot.torch_inside.modes import aside
+from surefoot.world.device import wide
 
 _FEWEST_ROWS, _FEWEST_EVALUATED = 48, 8
 _MOST_COLUMNS = 512
@@ -67,9 +70,10 @@ class ScaledTogether(Observer):
     def _look(self, given: torch.Tensor, rows: set[int], runs: set[int], trained: set[int]) -> None:
         with aside():
             held_by_loaders = [arrays_held_by(root(each.dataset)) for each in self._loaders.training()]
-            for array in (*arrays_in_sight(longest=_LONGEST), *(each for some in held_by_loaders for each in some)):
-                if not _FEWEST_ROWS <= len(array) <= _LONGEST or not array.is_floating_point():
+            for one in (*arrays_in_sight(longest=_LONGEST), *(each for some in held_by_loaders for each in some)):
+                if not _FEWEST_ROWS <= len(one) <= _LONGEST or not one.is_floating_point():
                     continue
+                array = HOST.of(one)
                 single = array.numel() == len(array)
                 if not (runs if single else array.dim() == 2 and array.shape[1] == given.shape[-1]):
                     continue
@@ -81,7 +85,10 @@ class ScaledTogether(Observer):
                         self._found.append((Scaled(len(array), how, len(evaluated)), ends))
                         return
 
-    def found(self) -> tuple[Scaled, ...]:
+    def facts(self) -> Iterator[SampleFacts]:
+        yield SampleFacts(scaled_together=self._whole())
+
+    def _whole(self) -> tuple[Scaled, ...]:
         """Arrays that were scaled by more than their training rows: evaluated rows alone reach an end of the range."""
         alone = ((each, any(rows <= self._evaluated for rows in ends) or not ends) for each, ends in self._found)
         return tuple(each for each, is_alone in alone if is_alone)
@@ -118,7 +125,7 @@ def _is_table(tensor: torch.Tensor) -> bool:
 def _names(given: torch.Tensor, *, newest: bool) -> tuple[set[int], set[int]]:
     """Hashes of the rows, and of the runs in windows of a single measurement; of windows perhaps only the newest."""
     with aside():
-        values = given.detach().float().cpu()
+        values = HOST.of(given).float()
         steps = values[:, -1:] if newest and values.dim() == 3 else values
         rows = set(row_prints(steps.reshape(-1, values.shape[-1]), most=4096)) if values.shape[-1] > 1 else set()
         if (values.dim() == 3 and values.shape[-1] > 1) or values.shape[1] < _SHORTEST:
@@ -132,7 +139,7 @@ def _how(array: torch.Tensor) -> str:
 
     Columns of few values, such as flags, do not count.
     """
-    values = array.double().reshape(len(array), -1)
+    values = wide(array).reshape(len(array), -1)
     for how, fits in (("mean 0 and deviation 1", _are_standard), (_RANGE, _are_ranged)):
         columns = fits(values)
         if bool(columns.any()):

@@ -40,7 +40,7 @@ _READ_AGAIN = 8
 
 def beside(found: Samples, training: AnyLoader, evaluation: AnyLoader) -> tuple[float, bool]:
     """The share of evaluation samples that training also reads, and whether they are all that it reads."""
-    ours, theirs = training.dataset, evaluation.dataset
+    ours, theirs = _drawn_by(training), _drawn_by(evaluation)
     with attempt(f"comparing {type(ours).__name__} with {type(theirs).__name__}"):
         reader: Any = copied(theirs)
         if isinstance(ours, IterableDataset) or isinstance(theirs, IterableDataset):
@@ -56,8 +56,16 @@ def beside(found: Samples, training: AnyLoader, evaluation: AnyLoader) -> tuple[
         else:
             held, read = _all(copied(ours), 16 * MOST_SAMPLES), _spread(reader)
             shared = _shared(held, read) or shared_rows(ours, theirs) or _shared_turned(held, read)
-        return shared, shared == 1.0 and len(ours) <= len(theirs)  # type: ignore[arg-type]
+        return shared, shared == 1.0 and len(ours) <= len(theirs)
     return 0.0, False
+
+
+def _drawn_by(loader: AnyLoader) -> Any:
+    """The data set of a loader; of a sampler over some indices, these alone."""
+    places = getattr(loader.sampler, "indices", None)
+    if places is None or isinstance(loader.dataset, IterableDataset):
+        return loader.dataset
+    return Subset(loader.dataset, [int(place) for place in places])
 
 
 def _is_augmented(reader: Any, *, alike: bool) -> bool:

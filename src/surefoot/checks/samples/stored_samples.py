@@ -15,7 +15,7 @@ from surefoot.checks.samples.dataset_copies import print_of
 _MOST = 16384
 _FEWEST = 16
 _FEWEST_VALUES = 4
-"""Samples with fewer values repeat by chance."""
+"""Samples with fewer values repeat by chance; so do maps of fewer different values, such as a mask."""
 _STORES = (torch.Tensor, np.ndarray, list, tuple, Subset)
 _LONG = 40
 """Texts with fewer letters also repeat by chance, unless they are file names."""
@@ -60,5 +60,6 @@ def _tells(value: object) -> bool:
         return len(str(value)) >= _LONG or bool(Path(value).suffix)
     if isinstance(value, torch.Tensor | np.ndarray):
         fractional = value.is_floating_point() if isinstance(value, torch.Tensor) else value.dtype.kind == "f"
-        return int(np.prod(value.shape)) >= (_FEWEST_VALUES if fractional else 16 * _FEWEST_VALUES)
+        enough = int(np.prod(value.shape)) >= (_FEWEST_VALUES if fractional else 16 * _FEWEST_VALUES)
+        return enough and len(np.unique(np.asarray(value))) >= min(_FEWEST_VALUES, int(np.prod(value.shape)))
     return False

@@ -9,7 +9,8 @@ import torch
 
 from surefoot.checks.engine.scene import own
 from surefoot.checks.facts.samples import ToldBy
-from surefoot.events.autograd import aside
+from surefoot.torch_inside.modes import aside
+from surefoot.world.device import wide
 
 _MOST_ROWS, _MOST_COLUMNS, _MOST_TARGETS = 1024, 2048, 64
 _FEWEST_ROWS, _FEWEST_VALUES = 48, 12
@@ -58,8 +59,8 @@ class ToldColumns:
                 widths = {each.shape[1] for each in table.targets}
                 if table.rows < _FEWEST_ROWS or len(widths) != 1:
                     continue
-                inputs, targets = torch.cat(table.inputs).double(), torch.cat(table.targets)
-                rows = torch.cat([inputs, targets.double()], 1).unique(dim=0)
+                inputs, targets = wide(torch.cat(table.inputs)), torch.cat(table.targets)
+                rows = torch.cat([inputs, wide(targets)], 1).unique(dim=0)
                 if len(rows) >= _FEWEST_ROWS and bool(rows.isfinite().all()):
                     given, wanted = rows[:, : inputs.shape[1]], rows[:, inputs.shape[1] :]
                     yield from _told(where, table.shape, given, wanted, classes=not targets.is_floating_point())

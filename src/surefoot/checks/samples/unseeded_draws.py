@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
+from surefoot.checks.facts.samples import SampleFacts
 
 GENERATORS: dict[str, tuple[Any, Callable[[], Any]]] = {
     "random": (random, random.getstate),
@@ -37,7 +38,10 @@ class UnseededDraws(Observer):
     def _seeds_torch(self, *_: object, **__: object) -> None:
         self._torch_seeded |= not self.scene.phases.is_deaf
 
-    def unseeded(self) -> tuple[str, ...]:
+    def facts(self) -> Iterator[SampleFacts]:
+        yield SampleFacts(unseeded_generators=self._unseeded())
+
+    def _unseeded(self) -> tuple[str, ...]:
         """The generators that were used and never seeded, in a loop that seeds torch."""
         if not self._torch_seeded:
             return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,13 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from surefoot.checks.engine.host_copies import HOST
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Kwargs
-from surefoot.checks.facts.samples import Overlap
+from surefoot.checks.facts.samples import Overlap, SampleFacts
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.checks.samples.loaders import Loaders
-from surefoot.events.autograd import aside
+from surefoot.torch_inside.modes import aside
 
 _SHORTEST, _LONGEST = 8, 4096
 _RUN = 4
@@ -67,14 +69,19 @@ class Windows(Observer):
             if len(known.runs) < _MOST_KNOWN:
                 known.runs.update(runs.ravel().tolist())
                 known.rows.update(rows)
-        elif known.rows and not known.repeats and sum(row in known.rows for row in rows) <= _MEASURED * len(rows):
+        elif (
+            known.rows
+            and not known.repeats
+            and _ends_vary(given)
+            and sum(row in known.rows for row in rows) <= _MEASURED * len(rows)
+        ):
             shared = sum(run in known.runs for run in runs[:, -1].tolist())
             self._seen.append((model, Overlap(self.scene.name(model), self.scene.updates, len(rows), shared)))
 
-    def overlaps(self) -> tuple[Overlap, ...]:
-        """What trained models evaluated."""
+    def facts(self) -> Iterator[SampleFacts]:
         optimized = self.scene.optimized()
-        return tuple(each for model, each in self._seen if not optimized.isdisjoint(model.parameters()))
+        trained = (each for model, each in self._seen if not optimized.isdisjoint(model.parameters()))
+        yield SampleFacts(overlaps=tuple(trained))
 
 
 def _is_window(tensor: torch.Tensor) -> bool:
@@ -84,10 +91,19 @@ def _is_window(tensor: torch.Tensor) -> bool:
     return tensor.dim() in (2, 3) and len(tensor) >= 2 and _SHORTEST <= tensor.shape[1] <= _LONGEST
 
 
+def _ends_vary(windows: torch.Tensor) -> bool:
+    """Do the last values name a place of a series? Flags and classes at the end of a row are the same in many."""
+    with aside():
+        ends = (
+            HOST.of(windows)[:_MOST_ROWS, -_RUN:].flatten(2) if windows.dim() > 2 else HOST.of(windows)[:, -_RUN:, None]
+        )
+        return sum(len(end.unique(dim=0)) > 2 for end in ends) > len(ends) / 2
+
+
 def runs_of(windows: torch.Tensor) -> np.ndarray:
     """A hash of every run of values in a row, window by window."""
     with aside():
-        values = windows.detach()[:_MOST_ROWS].float().double().cpu().contiguous().numpy().view(np.uint64)
+        values = HOST.of(windows)[:_MOST_ROWS].float().double().contiguous().numpy().view(np.uint64)
     steps = values.reshape(len(values), values.shape[1], -1)
     with np.errstate(over="ignore"):
         names = np.zeros(steps.shape[:2], np.uint64)

@@ -15,7 +15,7 @@ from surefoot.checks.engine.file_contents import Contents, Counts
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
 from surefoot.checks.engine.types import Args
-from surefoot.checks.facts.saved_state import Resumption
+from surefoot.checks.facts.saved_state import Resumption, SavedStateFacts
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.events.callers import caller
 
@@ -76,7 +76,10 @@ class FileCounters(Observer):
         if self._loaded and self._loaded[-1].skipped is None and torch.is_grad_enabled():
             self._loaded[-1].skipped = self._loaders.handed_out - self._loaded[-1].batches - 1
 
-    def resumptions(self) -> Iterator[Resumption]:
+    def facts(self) -> Iterator[SavedStateFacts]:
+        yield SavedStateFacts(resumptions=tuple(self._resumptions()))
+
+    def _resumptions(self) -> Iterator[Resumption]:
         for loaded in self._loaded:
             if not loaded.restored:
                 continue  # perhaps weights to inspect, not a resumed run

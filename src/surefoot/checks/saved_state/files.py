@@ -24,17 +24,17 @@ from surefoot.checks.engine.file_contents import (
     is_weights,
     items_of,
     names_in,
-    varies,
+    varying,
 )
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, fingerprint, held, is_same, readable, tensors
+from surefoot.checks.engine.scene import Scene, fingerprints, held, is_same, readable, tensors
 from surefoot.checks.engine.types import Args
-from surefoot.checks.facts.saved_state import File
+from surefoot.checks.facts.saved_state import File, SavedStateFacts
 from surefoot.checks.samples.rows import Rows
 from surefoot.checks.saved_state.going_on import goes_on
-from surefoot.checks.source.best_so_far import sets_record
 from surefoot.checks.updates.schedules import Schedules
 from surefoot.events.callers import asked_by_user, caller, user_lines
+from surefoot.source.best_so_far import sets_record
 
 _SCORES = ("acc", "score", "metric", "f1", "iou", "bleu")
 _FEWEST = 3
@@ -125,7 +125,7 @@ class Files(Observer):
         )
 
     def model_found(self, model: nn.Module, prefix: str) -> None:
-        self._buffers[model] = {name: fingerprint(each) for name, each in _saved_buffers(model)}
+        self._buffers[model] = _prints(dict(_saved_buffers(model)))
 
     def model_called(self, model: nn.Module, args: Args) -> None:
         """Finds files that hold tensors like those of the trained model, but the model has none of their values."""
@@ -138,9 +138,9 @@ class Files(Observer):
         self._read, self._given = Weights(), None
         if not read.elements:
             return
-        own = [each for each in model.parameters() if readable(each) and varies(each)]
+        own = varying(filter(readable, model.parameters()))
         alike = not Counter(tuple(each.shape) for each in own) - read.shapes
-        if len(own) >= _FEWEST and alike and read.prints.isdisjoint(map(fingerprint, own)):
+        if len(own) >= _FEWEST and alike and read.prints.isdisjoint(fingerprints(own)):
             wanted = sum(map(torch.numel, own))
             self._files.append(File("unused-load", read.where, wanted=wanted, found=read.elements))
 
@@ -148,8 +148,8 @@ class Files(Observer):
         saved, prints = contents.value, contents.prints
         self._dumps(saved)
         for model, first in self._buffers.items():
-            moved = {name: now for name, each in _saved_buffers(model) if (now := fingerprint(each)) != first.get(name)}
-            whole = all(fingerprint(p) in prints for p in model.parameters() if readable(p))
+            moved = {name: now for name, now in _prints(dict(_saved_buffers(model))).items() if now != first.get(name)}
+            whole = prints.issuperset(fingerprints(filter(readable, model.parameters())))
             elsewhere = prints.isdisjoint(moved.values()) and names_in(saved).isdisjoint(names_in(moved))
             if moved and whole and elsewhere:
                 self._files.append(File("without-buffers", caller(), detail=", ".join(moved)))
@@ -236,14 +236,18 @@ class Files(Observer):
         """Does a new optimizer make its first update on the weights of a loaded file?"""
         if not self._loaded or self.scene.updates_of(optimizer):
             return
-        own = [fingerprint(each) for each in held(optimizer) if readable(each) and varies(each)]
+        own = fingerprints(varying(filter(readable, held(optimizer))))
         for loaded in self._loaded:
             if own and 2 * sum(each in loaded.prints for each in own) >= len(own):
                 loaded.going_on.append(optimizer)
                 if not optimizer.state and not self._rows.are_others(self.scene.training):
                     loaded.empty.append(optimizer)
 
-    def files(self, *, schedulers: bool) -> Iterator[File]:
+    def facts(self) -> Iterator[SavedStateFacts]:
+        yield SavedStateFacts(files=tuple(self._lacking()))
+
+    def _lacking(self) -> Iterator[File]:
+        schedulers = any(each.calls for each in self._schedules.seen.values())
         yield from self._files
         for where, update, to_go_on in self._bare if not self._whole else ():
             if self.scene.updates > update or to_go_on:  # else it is the result of training
@@ -293,6 +297,10 @@ def _saved_buffers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The floating-point buffers in a state_dict."""
     saved = model.state_dict(keep_vars=True)
     yield from ((n, b) for n, b in model.named_buffers() if n in saved and b.is_floating_point() and readable(b))
+
+
+def _prints(named: dict[str, torch.Tensor]) -> dict[str, int]:
+    return dict(zip(named, fingerprints(named.values()), strict=True))
 
 
 def _is_wrapped(value: Any) -> bool:

@@ -15,10 +15,11 @@ from surefoot.checks.engine.file_contents import Contents, items_of
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, digest
 from surefoot.checks.engine.types import AnyLoader, Kwargs
-from surefoot.checks.facts.saved_state import LostState
+from surefoot.checks.facts.saved_state import LostState, SavedStateFacts
 from surefoot.checks.samples.unseeded_draws import GENERATORS
-from surefoot.checks.source.saved_generators import Lines, unread_states
-from surefoot.events.callers import asked_by_user, caller, is_user, near_frames, user_files, user_lines, variables
+from surefoot.events.callers import asked_by_user, caller, is_user, near_frames, user_files, user_lines
+from surefoot.source.frames import variables
+from surefoot.source.saved_generators import Lines, unread_states
 
 _DRAWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 _WORDS = 625
@@ -127,8 +128,8 @@ class GeneratorStates(Observer):
         for lost in self._lost:
             lost.last = lost.last[0], _state_of(lost.state.whose, lost.generator)[1]
 
-    def lost(self) -> Iterator[LostState]:
-        yield from (each.state for each in self._lost if each.drawn)
+    def facts(self) -> Iterator[SavedStateFacts]:
+        yield SavedStateFacts(lost_states=tuple(each.state for each in self._lost if each.drawn))
 
 
 def _is_state(value: object) -> bool:

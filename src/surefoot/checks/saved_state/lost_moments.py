@@ -11,11 +11,11 @@ from surefoot.checks.engine.file_contents import (
     Contents,
     is_optimizer_state,
     is_scheduler_state,
-    varies,
+    varying,
 )
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
-from surefoot.checks.facts.saved_state import File
+from surefoot.checks.engine.scene import Scene, fingerprints, held, readable, tensors
+from surefoot.checks.facts.saved_state import File, SavedStateFacts
 from surefoot.checks.samples.rows import Rows
 from surefoot.checks.saved_state.going_on import goes_on
 from surefoot.checks.updates.schedules import Schedules
@@ -82,7 +82,7 @@ class LostMoments(Observer):
         if self._read is None or optimizer in self.scene.stepped:
             return
         read, self._read = self._read, None
-        own = [fingerprint(each) for each in held(optimizer) if readable(each) and varies(each)]
+        own = fingerprints(varying(filter(readable, held(optimizer))))
         if len(own) < _FEWEST or not read.prints.issuperset(own) or _has_moments(optimizer):
             return
         line, training = self._made.get(optimizer, ("", 0))
@@ -94,7 +94,10 @@ class LostMoments(Observer):
             if alike and not others and (sure or (line and line == there)):
                 self._gone_on.append(_GoneOn(read.where, (before, training), sure))
 
-    def files(self) -> Iterator[File]:
+    def facts(self) -> Iterator[SavedStateFacts]:
+        yield SavedStateFacts(files=tuple(self._forgotten()))
+
+    def _forgotten(self) -> Iterator[File]:
         for each in self._gone_on:
             if each.sure or self._rows.are_shared(*each.trainings):
                 yield File("forgotten-moments", each.where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,10 @@ from torch.optim import Optimizer
 from surefoot.checks.engine.file_contents import Contents, Counts
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene
-from surefoot.checks.facts.saved_state import HeldCounter
-from surefoot.checks.source.restored_counters import counters_restored
-from surefoot.events.callers import caller, is_user, near_frames, variables
+from surefoot.checks.facts.saved_state import HeldCounter, SavedStateFacts
+from surefoot.events.callers import caller, is_user, near_frames
+from surefoot.source.frames import variables
+from surefoot.source.restored_counters import counters_restored
 
 _FEWEST = 2
 """The number of updates that must show how a counter grows."""
@@ -96,6 +98,9 @@ class ObjectCounters(Observer):
             if len(numbers) == 1 and numbers.isdisjoint((-1, each.first)) and each.first != begun:
                 wanted = next(iter(numbers))
                 self.off.append(HeldCounter(where, each.key, counts[each.key], each.attribute, each.first, wanted))
+
+    def facts(self) -> Iterator[SavedStateFacts]:
+        yield SavedStateFacts(held_counters=tuple(self.off))
 
 
 def _in_sight() -> list[_Counter]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +16,12 @@ from surefoot.checks.engine.functions import DATA
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, held, readable, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
-from surefoot.checks.facts.saved_state import File
+from surefoot.checks.facts.saved_state import File, SavedStateFacts
 from surefoot.checks.loop.gradients import Gradients
-from surefoot.checks.source.best_so_far import records_kept
-from surefoot.events.autograd import aside
 from surefoot.events.callers import caller, frames, is_user
-from surefoot.records.units import counted
+from surefoot.source.best_so_far import records_kept
+from surefoot.torch_inside.modes import aside
+from surefoot.units import counted
 
 _HANDS_ON = {"detach", "cpu", "to", "contiguous", "requires_grad_", "float"}
 """Functions that may return their argument."""
@@ -72,6 +73,7 @@ class SharedWeights(Observer):
     """Watches states that were taken from models, as long as they exist."""
 
     after = (Gradients,)
+    waits = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -202,6 +204,9 @@ class SharedWeights(Observer):
                 ):
                     self._records.add(where)
                     self.files.append(File("alias", where, detail="kept by another name"))
+
+    def facts(self) -> Iterator[SavedStateFacts]:
+        yield SavedStateFacts(files=tuple(self.files))
 
 
 def _weights(kept: Any) -> list[torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,11 +11,12 @@ from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
+from surefoot.checks.facts.text import TextFacts
 from surefoot.checks.losses.argument_faults import argument
 from surefoot.checks.losses.empty_masks import PRODUCTS
 from surefoot.checks.losses.loss_calls import SOFTMAXES
-from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
+from surefoot.torch_inside.modes import aside
 
 _FILLS = {"masked_fill", "masked_fill_"}
 _AFTERWARDS = PRODUCTS | _FILLS | {"where"}
@@ -28,6 +30,7 @@ class LenientMasks(Observer):
 
     functions = _AFTERWARDS | SOFTMAXES
     reads = True
+    waits = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -84,9 +87,12 @@ class LenientMasks(Observer):
             self._lines[line] = self._lines.get(line, 0) + 1
             self._shares[out] = line
 
-    def lines(self) -> tuple[str, ...]:
-        """Lines that set scores of padding to zero or near it, without masking the softmax again."""
-        return tuple(line for line, count in self._lines.items() if count >= _FEWEST and line not in self._right)
+    def backward_begins(self, losses: object) -> None:
+        self._products = WeakNotes()  # until here the graph keeps the masks alive as well
+
+    def facts(self) -> Iterator[TextFacts]:
+        lines = (line for line, count in self._lines.items() if count >= _FEWEST and line not in self._right)
+        yield TextFacts(lenient_masks=tuple(lines))
 
 
 def _is_mask(tensor: torch.Tensor) -> bool:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from surefoot.checks.engine.rerun import Again
+from surefoot.checks.engine.scene import own
 from surefoot.checks.engine.types import Args, Function
 
 _MOST_MARKS = 256
@@ -79,16 +80,16 @@ class _Lookups(TorchFunctionMode):
         tokens = args[place]
         table = next((each for each in args if isinstance(each, torch.Tensor) and each is not tokens), None)
         new = self.swapped.get(len(self.found))
-        self.found.append(_Lookup(tokens.detach().clone(), table, kwargs.get("padding_idx")))
+        self.found.append(_Lookup(own(tokens), table, kwargs.get("padding_idx")))
         if new is not None and new.numel() == tokens.numel():
-            args = (*args[:place], new.reshape(tokens.shape).to(tokens.dtype), *args[place + 1 :])
+            args = (*args[:place], new.reshape(tokens.shape).to(tokens.device, tokens.dtype), *args[place + 1 :])
         return func(*args, **kwargs)
 
     def _mark(self, out: object) -> None:
         if type(out) is not torch.Tensor or out.is_floating_point() or out.is_complex():
             return
         if len(self.marks) < _MOST_MARKS and 1 < out.dim() <= 4 and out.numel() >= 8:
-            self.marks.append(out.detach().clone())
+            self.marks.append(own(out))
 
 
 def _place_of_tokens(func: Function, args: Args) -> int | None:

@@ -13,14 +13,14 @@ from torch import nn
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Kwargs
-from surefoot.checks.facts.text import NarrowTokens
+from surefoot.checks.facts.text import NarrowTokens, TextFacts
 from surefoot.checks.samples.arrays_in_sight import arrays_held_by, arrays_in_sight
 from surefoot.checks.samples.loaders import Loaders
-from surefoot.checks.source.evaluation_loop import parsed
-from surefoot.checks.source.loop_body import name_of_call
-from surefoot.checks.source.row_orders import calls
-from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
+from surefoot.source.loop_body import name_of_call
+from surefoot.source.parsing import parsed
+from surefoot.source.row_orders import calls
+from surefoot.torch_inside.modes import aside
 
 _LONGEST = 1 << 24
 _SPARE = 16
@@ -95,7 +95,10 @@ class TokenWidths(Observer):
                 if bool(torch.isin(self._tokens, values).all()):
                     yield each.dtype, int(values.max())
 
-    def found(self) -> Iterator[NarrowTokens]:
+    def facts(self) -> Iterator[TextFacts]:
+        yield TextFacts(narrow_tokens=tuple(self._found()))
+
+    def _found(self) -> Iterator[NarrowTokens]:
         for dtype, largest in self._arrays:
             most = torch.iinfo(dtype).max
             if self._rows > most + 1 + _SPARE and _FILLED * most < largest and self._highest <= most:

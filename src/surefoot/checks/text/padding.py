@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.captured_call import Captured
@@ -17,6 +18,13 @@ from surefoot.checks.text.lookups import Text, marks_of
 
 _MIXING = (nn.RNNBase, nn.Conv1d)
 """Layers that read padding next to text on purpose: their output at padding is disturbed, not the tokens."""
+_ATTENTION = {
+    "scaled_dot_product_attention",
+    "multi_head_attention_forward",
+    "_native_multi_head_attention",
+    "_transformer_encoder_layer_fwd",
+    "flex_attention",
+}
 
 
 def known_padding(call: Captured, text: Text) -> tuple[torch.Tensor | None, str]:
@@ -66,7 +74,7 @@ def _by_lengths(call: Captured, tokens: torch.Tensor) -> torch.Tensor | None:
     for each in tensors((call.args, call.kwargs)):
         counts = each.shape == (rows,) and not each.is_floating_point()
         if counts and int(each.max()) == longest and int(each.min()) > 0:
-            padded = torch.arange(longest) >= each.cpu()[:, None]
+            padded = torch.arange(longest, device="cpu") >= each.cpu()[:, None]
             return padded if tokens.cpu()[padded].unique().numel() == 1 else None
     return None
 
@@ -100,7 +108,7 @@ def _marked(text: Text) -> torch.Tensor | None:
 def leak(again: Again, text: Text) -> float:
     """How much outputs at real positions change with the tokens at padded ones, in a model that has a mask."""
     padded, text = _padding(again, text)
-    if padded is None or text.tokens[~padded].unique().numel() < 2:
+    if padded is None or text.tokens[~padded].unique().numel() < 2 or not _attends(again, padded):
         return 0.0
     declared = bool((text.tokens[padded] == text.padding).all()) if text.padding is not None else False
     if not _is_masked(again, text.marks, padded) and not (declared and _lost_mask(again, padded)):
@@ -130,12 +138,12 @@ def leak_of_numbers(again: Again, place: int) -> float:
     empty = (steps == 0).all(-1)
     padded = empty.flip(1).long().cumprod(1).flip(1).bool()
     marks = marks_of(again, padded.shape)
-    if padded.sum(1).unique().numel() < 3 or not _is_masked(again, marks, padded):
+    if padded.sum(1).unique().numel() < 3 or not _is_masked(again, marks, padded) or not _attends(again, padded):
         return 0.0
     if any(isinstance(each, _MIXING) for each in again.model.modules()):
         return _behind_mixing(again, padded)
     new = steps.clone()
-    new[padded] = steps[~padded][torch.arange(int(padded.sum())) % int((~padded).sum())]
+    new[padded] = steps[~padded][torch.arange(int(padded.sum()), device="cpu") % int((~padded).sum())]
     return min(_at_real(again(), again({place: new}), padded), _by_length(again, padded))
 
 
@@ -205,6 +213,28 @@ def _lost_mask(again: Again, padded: torch.Tensor) -> bool:
         return True
     given = again.call.kwargs.get("attention_mask") is not None or any(each.unique().numel() == 2 for each in beside)
     return not given and "attention_mask" in inspect.signature(again.model.forward).parameters
+
+
+def _attends(again: Again, padded: torch.Tensor) -> bool:
+    """Does the forward weigh places with a softmax over them, as attention does?"""
+    with _Attention(padded.shape[1]) as seen:
+        again()
+    return seen.attends
+
+
+class _Attention(TorchFunctionMode):
+    """Notices attention over this many places: torch's own, or a softmax over as many numbers."""
+
+    def __init__(self, places: int) -> None:
+        super().__init__()
+        self.places, self.attends = places, False
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        name = getattr(function, "__name__", "")
+        softmax = name == "softmax" and isinstance(out, torch.Tensor) and self.places in out.shape
+        self.attends = self.attends or softmax or name in _ATTENTION
+        return out
 
 
 def _is_zero(text: Text, padded: torch.Tensor) -> bool:

@@ -17,8 +17,8 @@ from surefoot.checks.facts.text import Sequence
 from surefoot.checks.losses.targets import Target, Targets
 from surefoot.checks.text.lookups import Text, texts_of
 from surefoot.checks.text.padding import ends_of, known_padding, mask_of
-from surefoot.events.autograd import aside
 from surefoot.randomness import kept
+from surefoot.torch_inside.modes import aside
 
 _SHIFTS = (1, 0, 2, -1, 3)
 _SURE, _CLEAR = 0.995, 0.05
@@ -255,13 +255,17 @@ def _ignored_end(call: Captured, beside: Beside) -> int | None:
     end = getattr(config, "eos_token_id", None)
     if mask is not None and not isinstance(end, int):
         padding = tokens[~mask]
-        lasts = tokens[torch.arange(tokens.shape[0]), mask.long().cumsum(1).argmax(1)]
+        lasts = tokens[torch.arange(len(tokens), device=tokens.device), mask.long().cumsum(1).argmax(1)]
         lasts = lasts[~mask.all(1)]
         alike = padding.unique().numel() == 1 and lasts.numel() >= 2 and bool((lasts == padding[0]).all())
         end = int(padding[0]) if alike else None
     if not isinstance(end, int):
         return None
-    attended = tokens[:, 1:] if mask is None else tokens[torch.arange(len(tokens)), mask.long().cumsum(1).argmax(1)]
+    attended = (
+        tokens[:, 1:]
+        if mask is None
+        else tokens[torch.arange(len(tokens), device=tokens.device), mask.long().cumsum(1).argmax(1)]
+    )
     counted = bool((attended == end).any()) and bool(valid.any()) and not bool(valid.all())
     return end if counted and not bool((beside.values[valid] == end).any()) else None
 
@@ -276,7 +280,7 @@ def _end_among_padding(beside: Beside, siblings: list[Target]) -> int | None:
     if padded is None or bool(padded[:, 0].any()) or int(padded.sum(1).min()) != 1:
         return None
     padding = int(whole[:, -1][0])
-    lasts = whole[torch.arange(len(whole)), (~padded).sum(1) - 1]
+    lasts = whole[torch.arange(len(whole), device=whole.device), (~padded).sum(1) - 1]
     shortest = {_shortest_end(each.valid.reshape(len(whole), -1)) for each in siblings if _fits(each, whole)}
     counted = bool((beside.values[beside.valid] == padding).any())
     lost = lasts.unique().numel() >= 3 and len(shortest) == 1 and not counted

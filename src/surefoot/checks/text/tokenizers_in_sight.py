@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from surefoot.checks.engine.living import living
+from surefoot.finetuning.template_limits import TemplateLimit, limited_template
 
 _ASKED, _ANSWERED = "What is asked?", "What is answered."
 _TEMPLATE, _CONFIG = "chat_template.jinja", "tokenizer_config.json"
@@ -45,9 +47,11 @@ def _cached(origin: str, name: str) -> Path | None:
 
 
 def mark_before_answer(tokenizer: Any, template: str) -> str:
-    """What a chat template writes between a question and its answer."""
+    """What a chat template writes between a question and its answer; empty if it takes too long or too much memory."""
     asked = [{"role": "user", "content": _ASKED}, {"role": "assistant", "content": _ANSWERED}]
-    text = str(tokenizer.apply_chat_template(asked, chat_template=template, tokenize=False))
+    text = ""
+    with suppress(TemplateLimit), limited_template("the chat template"):
+        text = str(tokenizer.apply_chat_template(asked, chat_template=template, tokenize=False))
     mark, answer, _ = text.partition(_ASKED)[2].partition(_ANSWERED)
     return mark.strip() if answer else ""
 

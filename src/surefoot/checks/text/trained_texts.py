@@ -13,15 +13,15 @@ from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, readable, tensors
 from surefoot.checks.engine.types import Kwargs
-from surefoot.checks.facts.text import TrainedText
+from surefoot.checks.facts.text import TextFacts, TrainedText
 from surefoot.checks.loop.origins import config_of, origin
 from surefoot.checks.losses.loss_calls import Losses
 from surefoot.checks.losses.targets import Target
 from surefoot.checks.text.rows import Row, are_aligned, is_cut, is_ended, mark_of, starts_of
 from surefoot.checks.text.token_targets import best_shift
 from surefoot.checks.text.tokenizers_in_sight import decoded, mark_before_answer, template_of, tokenizer_of
-from surefoot.events.autograd import aside
 from surefoot.events.callers import caller
+from surefoot.torch_inside.modes import aside
 
 _MOST_ROWS = 128
 _MOST_TOKENS = 1 << 18
@@ -90,7 +90,10 @@ class TrainedTexts(Observer):
         name = self.scene.name(model)
         return _Model(name, caller(), came_from, config_of(model), tokenizer_of(came_from), [], size)
 
-    def texts(self) -> Iterator[TrainedText]:
+    def facts(self) -> Iterator[TextFacts]:
+        yield TextFacts(trained_texts=tuple(self._texts()))
+
+    def _texts(self) -> Iterator[TrainedText]:
         for each in self._models.values():
             if each is not None and each.batches:
                 with aside():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,12 +13,14 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.functions import DATA
 from surefoot.checks.engine.observer import Observer
-from surefoot.checks.engine.scene import Scene, fingerprint, readable, tensors
+from surefoot.checks.engine.scene import Scene, digests_now, readable, sampled, tensors
 from surefoot.checks.engine.types import Args, Function, Kwargs
 from surefoot.checks.engine.weak_notes import WeakNotes
+from surefoot.checks.facts.updates import UpdateFacts
 from surefoot.checks.loop.gradients import Gradients
-from surefoot.events.autograd import writes
 from surefoot.events.callers import asked_by_user, caller
+from surefoot.torch_inside.autograd import writes
+from surefoot.torch_inside.modes import aside
 
 _TENSOR: Any = torch.Tensor
 _GRADIENT = _TENSOR.grad.__get__
@@ -39,6 +42,8 @@ _LIMITS = {
 _LIMITS_IN_PLACE = {"clamp_", "clip_", "mul_", "div_", "__imul__", "__itruediv__", "_foreach_mul_", "_foreach_div_"}
 _COMPARED = 4
 """The number of parameters that are followed from backward to backward."""
+_COMPARED_VALUES = 64
+"""The number of their values that are compared."""
 _SUMS = {"add", "__add__", "__radd__"}
 _TAKEN = {
     *_COPIES,
@@ -62,6 +67,7 @@ class UpdatesByHand(Observer):
 
     after = (Gradients,)
     reads = True
+    waits = True
 
     def __init__(self, scene: Scene, gradients: Gradients) -> None:
         super().__init__(scene)
@@ -74,7 +80,7 @@ class UpdatesByHand(Observer):
         """Lines whose clipped gradients were deleted unused, and in which updates."""
         self._rescaled = False
         """Gradients were multiplied or divided since the last update."""
-        self._after: list[tuple[torch.Tensor, Any, int, int]] = []
+        self._after: list[tuple[torch.Tensor, weakref.ref[torch.Tensor], int, torch.Tensor]] = []
         """Some parameters after a backward: the gradient, its version counter, and a hash of the parameter."""
         self.carried = 0
         """How often weights were changed by hand while their gradients kept accumulating."""
@@ -82,9 +88,6 @@ class UpdatesByHand(Observer):
     def __enter__(self) -> UpdatesByHand:
         self.follow(torch.autograd, "grad", after=lambda out, *_, **__: self._note(out))
         return self
-
-    def unused(self) -> tuple[str, ...]:
-        return tuple(line for line, updates in self._left.items() if len(updates) >= 2)
 
     def called(self, function: Function, args: Args, kwargs: Kwargs, out: object) -> None:
         """Follows what the loop does with gradients."""
@@ -157,15 +160,22 @@ class UpdatesByHand(Observer):
             return
         graded: list[tuple[torch.Tensor, Any]] = [(p, p.grad) for p in self.scene.reached if p.grad is not None]
         some = [each for each in graded if readable(each[0]) and each[0].untyped_storage().size()][:_COMPARED]
-        self._after = [(p, gradient, writes(gradient), fingerprint(p, 64)) for p, gradient in some]
+        with aside():
+            self._after = [(p, weakref.ref(g), writes(g), sampled(p, _COMPARED_VALUES).clone()) for p, g in some]
 
     def backward_begins(self, losses: object) -> None:
         if not self.scene.updates and self._after:
-            self.carried += all(
-                writes(gradient) == written and p.grad is gradient and fingerprint(p, 64) != before
-                for p, gradient, written, before in self._after
-            )
+            self.carried += self._have_moved()
         self._after = []
+
+    def _have_moved(self) -> bool:
+        """Did all weights change although their gradients stand as they were?"""
+        if not all(p.grad is not None and p.grad is ref() and writes(p.grad) == at for p, ref, at, _ in self._after):
+            return False
+        with aside():
+            now = [sampled(p, _COMPARED_VALUES) for p, *_ in self._after]
+            prints = digests_now([*now, *(before for *_, before in self._after)])
+        return all(one != other for one, other in zip(prints, prints[len(now) :], strict=False))
 
     def update_begins(self, optimizer: Optimizer) -> None:
         self._gradients.updates[-1].rescaled = self._rescaled
@@ -175,3 +185,7 @@ class UpdatesByHand(Observer):
 
     def update_ends(self, optimizer: Optimizer) -> None:
         self._known, self._copies, self._rescaled = WeakNotes(), WeakNotes(), False
+
+    def facts(self) -> Iterator[UpdateFacts]:
+        unused = (line for line, updates in self._left.items() if len(updates) >= 2)
+        yield UpdateFacts(unused_limits=tuple(unused), carried_by_hand=self.carried)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,9 +12,10 @@ from torch.optim import Optimizer
 
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held
-from surefoot.checks.facts.updates import Clip
+from surefoot.checks.facts.updates import Clip, UpdateFacts
 from surefoot.checks.loop.gradients import Gradients
 from surefoot.events.callers import caller
+from surefoot.torch_inside.patches import patch
 
 _LIMITS = {"clip_grad_norm_": "max_norm", "clip_grads_with_norm_": "max_norm", "clip_grad_value_": "clip_value"}
 
@@ -38,18 +40,19 @@ class Clipping(Observer):
 
     def _follow_clipping(self, name: str) -> None:
         """Wraps a clipping function. A generator of parameters can be read only once, so it is passed on as a list."""
-        plain, limit_name = getattr(nn.utils, name), _LIMITS[name]
-        clipped = self.scene.failsafe.callback(self._clipped)
+        clipped, limit_name = self.scene.failsafe.callback(self._clipped), _LIMITS[name]
 
-        def followed(parameters: Any, *args: object, **kwargs: object) -> Any:
-            listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            clipped(listed, args[0] if args else kwargs.get(limit_name, math.inf))
-            return plain(listed, *args, **kwargs)
+        def make(plain: Any) -> Any:
+            def followed(parameters: Any, *args: object, **kwargs: object) -> Any:
+                listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+                clipped(listed, args[0] if args else kwargs.get(limit_name, math.inf))
+                return plain(listed, *args, **kwargs)
 
-        followed.__name__ = name
+            return followed
+
         for owner in (nn.utils, nn.utils.clip_grad):
-            setattr(owner, name, followed)
-            self._entered.callback(setattr, owner, name, plain)
+            if hasattr(owner, name):
+                self._entered.callback(patch(owner, name, make))
 
     def _clipped(self, parameters: list[torch.Tensor], limit: float) -> None:
         graded = [p for p in parameters if p.grad is not None]
@@ -76,3 +79,6 @@ class Clipping(Observer):
         limited = sum(size for p, size in sizes.items() if p in self._limited)
         self._gradients.updates[-1].clipped_share = limited / max(1, sum(sizes.values()))
         self._limited -= set(sizes)
+
+    def facts(self) -> Iterator[UpdateFacts]:
+        yield UpdateFacts(clips=tuple(self.clips))

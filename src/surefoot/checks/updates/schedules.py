@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from surefoot.checks.engine.attempts import attempt
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, held, is_same
-from surefoot.checks.facts.updates import Schedule
+from surefoot.checks.facts.updates import Schedule, UpdateFacts
 from surefoot.checks.samples.loaders import Loaders
 from surefoot.events.callers import caller, in_scheduler, site
 
@@ -135,7 +135,10 @@ class Schedules(Observer):
         others = [each for each in self.scene.stepped if not is_same(each, optimizer)]
         return any(not set(held(optimizer)).isdisjoint(held(each)) for each in others)
 
-    def schedules(self) -> Iterator[Schedule]:
+    def facts(self) -> Iterator[UpdateFacts]:
+        yield UpdateFacts(schedules=tuple(self._schedules()))
+
+    def _schedules(self) -> Iterator[Schedule]:
         for seen in self.seen.values():
             scheduler = seen.scheduler
             own, tries = (of(scheduler.optimizer) for of in (self.scene.updates_of, self.scene.tries_of))

@@ -12,12 +12,15 @@ import sys
 import threading
 import time
 from types import FrameType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch.distributed import Store
 
 from surefoot.world.user_line import where
 from surefoot.world.waits import BACKWARD, COLLECTIVE_FILES
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 LOOK_SECONDS = 0.05
 LOOKS = 20

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from surefoot.records.log import LogRow
-from surefoot.records.units import bytes_text, seconds_text
+from surefoot.units import bytes_text, seconds_text
 
 WINDOW = 50
 """Steps that are judged together, so that one slow step alone is not reported."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+from surefoot.errors import RankLost
 
 _ASKED = (signal.SIGTERM, signal.SIGINT)
 
@@ -22,9 +27,11 @@ class StopRequests:
             self._before = {each: signal.signal(each, self._note) for each in _ASKED}
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         for each, handler in self._before.items():
-            signal.signal(each, handler)
+            # torchrun sends SIGTERM to the ranks that are left. They end by themselves, and first say which was lost.
+            if not (each == signal.SIGTERM and isinstance(error, RankLost)):
+                signal.signal(each, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None and number == signal.SIGINT:

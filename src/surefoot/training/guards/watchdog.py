@@ -10,10 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
-from typing import Self
+from typing import TYPE_CHECKING
 
 from surefoot.errors import RunError
-from surefoot.records.plain_files import open_to_append
+from surefoot.plain_files import open_to_append
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Watchdog:

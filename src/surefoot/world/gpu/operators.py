@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from surefoot.torch_inside.operators import private
 from surefoot.world.gpu.target import Gpu
 
 aten = torch.ops.aten
@@ -19,8 +20,8 @@ def operators(gpu: Gpu) -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "dropout", _dropout
     yield "scaled_dot_product_attention", _attention(gpu)
     yield "rms_norm", _rms_norm
-    yield "softmax.int", _softmax(aten._softmax.default)
-    yield "log_softmax.int", _softmax(aten._log_softmax.default)
+    yield "softmax.int", _softmax(private("_softmax").default)
+    yield "log_softmax.int", _softmax(private("_log_softmax").default)
 
 
 def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
@@ -92,9 +93,9 @@ def _attention(gpu: Gpu) -> Callable[..., torch.Tensor]:
         if torch.backends.cuda.mem_efficient_sdp_enabled() and can_be_efficient(gpu, q, k, v, grouped=enable_gqa):
             bias = _padded_bias(attn_mask, q, k)
             needs_sums = torch.is_grad_enabled() and any(each.requires_grad for each in (q, k, v))
-            kernel = aten._scaled_dot_product_efficient_attention
+            kernel = private("_scaled_dot_product_efficient_attention")
             return kernel(q, k, v, bias, needs_sums, dropout_p, is_causal, scale=scale)[0]
-        kernel = aten._scaled_dot_product_attention_math
+        kernel = private("_scaled_dot_product_attention_math")
         return kernel(q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
 
     return attention
@@ -145,7 +146,7 @@ def _flash(
     if missing:
         scale = width**-0.5 if scale is None else scale
         q, k, v = (F.pad(each, (0, missing)) for each in (q, k, v))
-    out = aten._scaled_dot_product_flash_attention(q, k, v, dropout, causal, False, scale=scale)[0]
+    out = private("_scaled_dot_product_flash_attention")(q, k, v, dropout, causal, False, scale=scale)[0]
     return out[..., :width] if missing else out
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from surefoot.torch_inside.operators import private
 from surefoot.world.gpu.operators import HALVES
 from surefoot.world.gpu.target import Gpu
 from surefoot.world.kernels import Kernel, Result
@@ -77,7 +78,7 @@ def _contiguous(shape: tuple[int, ...]) -> Result:
 
 
 _RULES: dict[Any, Callable[..., Kernel | None]] = {
-    aten._scaled_dot_product_flash_attention_backward: _flash_backward,
-    aten._scaled_dot_product_efficient_attention_backward: _efficient_backward,
+    private("_scaled_dot_product_flash_attention_backward"): _flash_backward,
+    private("_scaled_dot_product_efficient_attention_backward"): _efficient_backward,
     aten.native_layer_norm: _layer_norm,
 }

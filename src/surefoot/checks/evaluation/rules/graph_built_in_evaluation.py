@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.loop import Forward, LoopFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 _MANY = 4
 """At least this many forwards between two updates are an evaluation."""

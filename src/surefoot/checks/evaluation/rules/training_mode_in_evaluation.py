@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.evaluation import Evaluation, EvaluationFacts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 _FEWEST = 8
 """A forward of at least this many samples is an evaluation; fewer may be a policy that acts."""

@@ -29,7 +29,7 @@ from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 
 def check(loop_facts: LoopFacts, gradient_facts: GradientFacts, sample_facts: SampleFacts) -> Iterator[Finding]:

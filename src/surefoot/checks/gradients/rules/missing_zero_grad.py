@@ -61,7 +61,7 @@ def check(loop_facts: LoopFacts, update_facts: UpdateFacts) -> Iterator[Finding]
                 f"update had used; first in update {first.number}: {len(first.carried)} of {first.parameters} "
                 f"parameters, for example {first.carried[0]}"
             ),
-            where=first.where,
+            where=first.where or "the loop",
             why="every update applies the sum of all gradients since training began",
             remedy="call optimizer.zero_grad() once per update, before the first backward",
         )

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 EXPLAINS = ("detached-layers",)
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""

@@ -34,7 +34,7 @@ from surefoot.checks.facts.gradients import GradientFacts
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import Loss, LossFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 _ALIKE = 1e-4
 """Weights of one loss that differ by no more than this are the same."""
@@ -183,11 +183,12 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts, gradient_facts: Gradient
         and not _is_in_turn(window, loop_facts)
         and loop_facts.backwards[window[0].backward].where not in {"", *cleared}
     ]
-    if len({window[0].update for window in summed}) >= 2:
+    made = len({window[0].update for window in summed})
+    if made >= 2:
         yield Finding(
             check="summed-micro-batches",
             severity="warning",
-            seen=f"in {counted(len(summed), 'update')}, {len(summed[0])} micro-batches add their mean losses with "
+            seen=f"in {counted(made, 'update')}, {len(summed[0])} micro-batches add their mean losses with "
             "weight 1 each",
             where=loop_facts.backwards[summed[0][0].backward].where or "the loop",
             why=f"the gradient is {len(summed[0])} times that of the whole batch",

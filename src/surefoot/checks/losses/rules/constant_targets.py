@@ -29,7 +29,7 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import Aim, Loss, LossFacts
 from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 EXPLAINS = ("input-ignored", "regression-on-class-numbers")
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""

@@ -3,7 +3,7 @@
 ## What it does
 Reports a first cross-entropy that is more than twice that of a uniform guess. Also reports a layer whose initial
 weights make its input more than twenty times as large or mostly have one sign, and a model most of whose layers make
-their input several times as large.
+their input several times as large or return almost zero.
 
 ## Why it hurts
 A fresh model that is confidently wrong has badly scaled weights: the first hundreds of steps undo the initialisation,
@@ -28,6 +28,7 @@ makes sharp.
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from surefoot.checks.facts.losses import Loss, LossFacts
 from surefoot.checks.facts.models import ModelFacts
@@ -43,7 +44,11 @@ def check(loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
         return
     tiny = [layout for layout in model_facts.layouts if layout.faint * 2 > layout.matrices and layout.faint >= 2]
     if tiny:
-        yield _finding(f"before the first update {tiny[0].faint} layers return almost zero", tiny[0].model)
+        yield replace(
+            _finding(f"before the first update {tiny[0].faint} layers return almost zero", tiny[0].model),
+            why="almost nothing of the input, and of the gradient, gets through such layers",
+            remedy="initialise with larger weights: a standard deviation of 1/sqrt(fan-in)",
+        )
         return
     loud = [layout for layout in model_facts.layouts if layout.loud * 2 > layout.matrices and layout.loud >= 2]
     if loud:
@@ -69,7 +74,7 @@ def check(loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
 
 def _is_matching(loss: Loss) -> bool:
     """Must each sample be found among all of its batch? A temperature makes such scores sharp on purpose."""
-    return loss.classes == loss.valid == loss.distinct == loss.shape[0] and len(loss.shape) == 2
+    return len(loss.shape) == 2 and loss.classes == loss.valid == loss.distinct == loss.shape[0]
 
 
 def _finding(seen: str, where: str) -> Finding:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 EXPLAINS = ("kl-div-mean-over-elements", "nonfinite-gradients")
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""

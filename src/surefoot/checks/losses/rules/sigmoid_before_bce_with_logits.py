@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 
 def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
@@ -50,7 +50,8 @@ def check(loop_facts: LoopFacts, loss_facts: LossFacts) -> Iterator[Finding]:
         check="sigmoid-before-bce-with-logits",
         severity="error",
         seen=seen,
-        where=(doubled[0].where if doubled else twice[0].where if twice else squeezed[0].model) or "the recipe's loss",
+        where=(doubled[0].where if doubled else twice[0].where if len(twice) >= 3 else squeezed[0].model)
+        or "the recipe's loss",
         why="the sigmoid is applied twice: predictions stay between 0.5 and 0.73",
         remedy="pass the raw logits; apply sigmoid only where you need probabilities",
     )

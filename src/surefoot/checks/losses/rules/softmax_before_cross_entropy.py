@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 EXPLAINS = ("far-off-initial-loss",)
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""

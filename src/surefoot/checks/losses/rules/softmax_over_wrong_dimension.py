@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.checks.facts.models import LEAKS, ModelFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 EXPLAINS = (
     "samples-mixed-in-batch",
@@ -55,6 +55,7 @@ def check(loss_facts: LossFacts, model_facts: ModelFacts) -> Iterator[Finding]:
     misdirected = [each for each in model_facts.crossings if each.kind in ("samples", "alone")]
     mixing = [probe for probe in model_facts.probes if probe.softmax_over_batch and probe.other_samples > LEAKS]
     sure = not mixing or mixing[0].drawn
+    # The nearest to the cause first: a loss saw the wrong sums itself, a probe sees only what follows from them.
     if wrong:
         classes = wrong[0].classes or wrong[0].shape[-1]
         seen = f"{counted(len(wrong), 'loss')} received a softmax that does not sum to 1 over the {classes} classes"

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 _UPDATES = 2
 EXPLAINS = ("update-without-effect", "update-without-gradients", "detached-layers", "symmetric-initial-weights")

@@ -19,14 +19,15 @@ model = get_peft_model(model, config)  # it has frozen the base
 ```
 
 ## What looks like it and is fine
-Embeddings, norms or a head that are trained beside adapters on other layers; adapters that are merged into the base.
+Embeddings, norms or a head that are trained beside adapters on other layers; adapters that are merged into the base;
+a base that was trained before it got its adapters.
 """
 
 from collections.abc import Iterator
 
 from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 
 def check(model_facts: ModelFacts) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 EXPLAINS = ("input-ignored", "update-without-gradients")
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.models import ModelFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 
 def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:

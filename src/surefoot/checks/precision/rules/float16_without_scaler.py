@@ -30,7 +30,7 @@ from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.losses import LossFacts
 from surefoot.checks.facts.precision import PrecisionFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 
 def check(loop_facts: LoopFacts, loss_facts: LossFacts, precision_facts: PrecisionFacts) -> Iterator[Finding]:

@@ -45,7 +45,7 @@ def check(loop_facts: LoopFacts) -> Iterator[Finding]:
             severity="error",
             seen=f"{len(inside)} of {len(loop_facts.updates)} updates ran in the same autocast region as "
             "the update before",
-            where=inside[0].where,
+            where=inside[0].where or "the loop",
             why="cast weights are cached until the region ends, so the forward keeps using the old weights",
             remedy="open autocast around forward and loss only, once per step",
         )

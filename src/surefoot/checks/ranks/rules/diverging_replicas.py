@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.ranks import RankFacts, Ranks
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 EXPLAINS = ("clipping-by-local-norm",)
 """Findings of these checks are symptoms of this bug: they are skipped when it is found."""

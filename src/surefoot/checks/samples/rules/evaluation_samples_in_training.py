@@ -48,13 +48,13 @@ def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]
             share = f"{samples.shared_with_evaluation:.0%} of the evaluation samples are also training samples"
             yield _finding(share, samples.where)
             return
-    for model in {each.model for each in sample_facts.shown}:
+    for model in dict.fromkeys(each.model for each in sample_facts.shown):
         shown = [each for each in sample_facts.shown if each.model == model and each.update]
         if _are_trained_on(shown, len(loop_facts.updates)) or _overlap(shown, len(loop_facts.updates)):
             shared, samples_seen = sum(each.shared for each in shown), sum(each.samples for each in shown)
             yield _finding(f"{shared} of {samples_seen} evaluated samples had been trained on", model)
             return
-    for model in {each.model for each in sample_facts.overlaps}:
+    for model in dict.fromkeys(each.model for each in sample_facts.overlaps):
         seen = [each for each in sample_facts.overlaps if each.model == model and each.update]
         windows, shared = sum(each.windows for each in seen), sum(each.shared for each in seen)
         rare = len({each.update for each in seen}) <= _RARE * len(loop_facts.updates)

@@ -48,16 +48,16 @@ def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]
     if not loaders:
         return
     worked_through = any(each.worked_through for each in loaders)
-    more = f"the loader has {loaders[0].batches or 'more'} batches"
-    stale = max((each.updates_of_a_batch for each in loaders), default=0)
+    most = max(loaders, key=lambda each: each.updates_of_a_batch)
+    more, stale = f"the loader has {most.batches or 'more'} batches", most.updates_of_a_batch
     if stale >= _MANY and not worked_through:
-        yield _finding(f"one batch of the loader was used in {stale} updates in a row; {more}", loaders[0].kind)
+        yield _finding(f"one batch of the loader was used in {stale} updates in a row; {more}", most.kind)
         return
     by_update: dict[tuple[str, int], list[int]] = {}
     for forward in loop_facts.forwards:
         if (forward.trained or forward.backpropagated) and forward.batch:
             by_update.setdefault((forward.model, forward.update), []).append(forward.batch)
-    for model in {name for name, _ in by_update}:
+    for model in dict.fromkeys(name for name, _ in by_update):
         batches = [tuple(each) for (name, _), each in sorted(by_update.items()) if name == model]
         longest = max(len(list(run)) for _, run in groupby(batches))
         if worked_through and longest <= stale:

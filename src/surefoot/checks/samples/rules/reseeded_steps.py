@@ -36,17 +36,20 @@ from surefoot.records.finding import Finding
 
 def check(loop_facts: LoopFacts, sample_facts: SampleFacts) -> Iterator[Finding]:
     again = [forward for forward in loop_facts.forwards if forward.reseeded and forward.trained]
-    if len(again) >= 2 or sample_facts.reseeded_updates >= 2:
-        count, of = (
-            (len(again), len(loop_facts.forwards))
-            if again
-            else (sample_facts.reseeded_updates, len(loop_facts.updates))
+    if len(again) >= 2:
+        seen = (
+            f"{len(again)} of {len(loop_facts.forwards)} forward calls started with the random state of the step before"
         )
-        yield Finding(
-            check="reseeded-steps",
-            severity="warning",
-            seen=f"{count} of {of} forward calls started with the random state of the step before",
-            where=(again or loop_facts.forwards)[0].model,
-            why="every step draws the same dropout mask and the same noise",
-            remedy="seed once, before the loop, or derive the seed from the step",
-        )
+    elif sample_facts.reseeded_updates >= 2:
+        seen = f"{sample_facts.reseeded_updates} of {len(loop_facts.updates)} updates drew the same random numbers as "
+        seen += "the update before"
+    else:
+        return
+    yield Finding(
+        check="reseeded-steps",
+        severity="warning",
+        seen=seen,
+        where=next((each.model for each in again or loop_facts.forwards), "the loop"),  # a loop may have no module
+        why="every step draws the same dropout mask and the same noise",
+        remedy="seed once, before the loop, or derive the seed from the step",
+    )

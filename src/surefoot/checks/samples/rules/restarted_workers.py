@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.samples import SampleFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 MANY_PASSES = 3
 

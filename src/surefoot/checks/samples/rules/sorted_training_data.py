@@ -76,7 +76,7 @@ def _finding(
         check="sorted-training-data",
         severity="warning",
         seen=seen,
-        where=where,
+        where=where or "the recipe's data",
         why=why,
         remedy="shuffle: pass shuffle=True, or draw a new order in every epoch",
     )

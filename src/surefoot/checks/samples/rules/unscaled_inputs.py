@@ -57,9 +57,17 @@ def check(sample_facts: SampleFacts) -> Iterator[Finding]:
                 seen=f"the inputs of {inputs.layer}{when} lie between {lowest:.3g} and {highest:.3g}" + fault,
                 where=inputs.layer,
                 why="the model was trained on other inputs" if when else "layers are initialised for inputs near one",
-                remedy="divide bytes by 255, once; for other features, subtract the mean and divide by the deviation",
+                remedy=_remedy(inputs, fault),
             )
             return
+
+
+def _remedy(inputs: Inputs, fault: str) -> str:
+    if "twice" in fault:
+        return "scale the inputs once: one of the two places that do it is enough"
+    if inputs.image and inputs.lowest >= 0 and inputs.highest <= 255:
+        return "divide bytes by 255, once"
+    return "subtract the mean of the training samples, and divide by their deviation"
 
 
 def _fault(inputs: Inputs) -> str:
@@ -67,7 +75,7 @@ def _fault(inputs: Inputs) -> str:
     if inputs.size > _LARGE:
         return f", with a root mean square of {inputs.size:.3g}"
     if 0 < inputs.size < _SMALL:
-        return f", with a root mean square of {inputs.size:.3g}, as if scaled down twice"
+        return f", with a root mean square of {inputs.size:.3g}, too small for a layer to tell samples apart"
     picture = inputs.image and len(inputs.shape) == 4
     if picture and 0 < inputs.highest - inputs.lowest < _FLAT < inputs.size:
         return ", as if divided by 255 twice before they were normalised"

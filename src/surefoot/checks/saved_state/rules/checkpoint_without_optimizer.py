@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 
 def check(saved_facts: SavedStateFacts) -> Iterator[Finding]:

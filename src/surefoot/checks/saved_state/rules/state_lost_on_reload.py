@@ -31,7 +31,7 @@ from surefoot.checks.facts.models import Layout, ModelFacts
 from surefoot.checks.facts.samples import SampleFacts
 from surefoot.checks.facts.saved_state import SavedStateFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 
 def check(model_facts: ModelFacts, sample_facts: SampleFacts, saved_facts: SavedStateFacts) -> Iterator[Finding]:

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.models import LEAKS, ModelFacts
 from surefoot.checks.facts.text import TextFacts
 from surefoot.records.finding import Finding
+from surefoot.units import counted
 
 
 def check(text_facts: TextFacts, model_facts: ModelFacts) -> Iterator[Finding]:
@@ -33,13 +34,17 @@ def check(text_facts: TextFacts, model_facts: ModelFacts) -> Iterator[Finding]:
     leftward = {probe.model for probe in model_facts.probes if probe.past < LEAKS < probe.future}
     for sequence in text_facts.sequences:
         meant = sequence.shift == -1 and sequence.model in leftward
-        if sequence.shift not in (None, 0, 1) and 1 not in shifts and not meant:
+        if sequence.shift is not None and sequence.shift not in (0, 1) and 1 not in shifts and not meant:
             yield Finding(
                 check="targets-shifted-twice",
                 severity="warning",
-                seen=f"{sequence.match:.0%} of the targets equal the token {sequence.shift} positions ahead",
+                seen=f"{sequence.match:.0%} of the targets equal the token {_distance(sequence.shift)}",
                 where=sequence.where or "the recipe's loss",
                 why="the model does not learn to predict the next token",
                 remedy="shift once: in the data, or in the model",
             )
             return
+
+
+def _distance(shift: int) -> str:
+    return f"{counted(abs(shift), 'position')} {'ahead' if shift > 0 else 'behind'}"

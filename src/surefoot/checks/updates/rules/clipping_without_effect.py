@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.checks.facts.updates import Clip, UpdateFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 _SMALL = 0.2
 """Clipping less than this share of an update's elements does not limit it."""

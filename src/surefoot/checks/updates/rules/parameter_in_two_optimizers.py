@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 from surefoot.checks.facts.loop import LoopFacts
 from surefoot.records.finding import Finding
-from surefoot.records.units import counted
+from surefoot.units import counted
 
 
 def check(loop_facts: LoopFacts) -> Iterator[Finding]:

@@ -43,7 +43,7 @@ def check(loop_facts: LoopFacts, model_facts: ModelFacts) -> Iterator[Finding]:
                     check="rate-too-large-for-adam",
                     severity="warning",
                     seen=f"{optimizer.kind} has a learning rate of {rate:g} in all {len(updates)} updates",
-                    where=updates[0].where,
+                    where=updates[0].where or "the recipe's optimizer",
                     why="it moves every weight by about that much, which is as large as the weights themselves",
                     remedy="start with 1e-3 or less; `surefoot check RECIPE --lr-range` finds the largest that works",
                 )

@@ -1,0 +1,1 @@
+"""Look: what the modules and tensors of one step look like."""

@@ -1,0 +1,1 @@
+"""Probe: what a training responds to: an unchanged script runs again, each time with one thing changed."""

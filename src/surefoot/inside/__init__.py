@@ -1,1 +1,0 @@
-"""Inside: what the modules and tensors of one step look like."""

@@ -1,0 +1,305 @@
+"""Runs a recipe's step on fake tensors, and books its memory, FLOPs and traffic."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from surefoot.costs.caching_allocator import Follower
+from surefoot.data.batches import batches_of
+from surefoot.meters.books import Books
+from surefoot.meters.fused import IF_LOSS_INSIDE, Regions
+from surefoot.meters.operator_script import Script
+from surefoot.planning.idle_parts import idle_parts
+from surefoot.randomness import kept
+from surefoot.recipe.recipe import Recipe
+from surefoot.records.usage import Usage
+from surefoot.step import Step, model_of
+from surefoot.techniques.compile import units
+from surefoot.techniques.ema import Averages
+from surefoot.techniques.mesh import layout_of
+from surefoot.trees import map_tensors, plain, tensors_in
+from surefoot.world.gpu.target import Gpu
+from surefoot.world.world import FakeWorld
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclasses.dataclass
+class Trace:
+    """The usage of each stage (building, steps, evaluation, resume), and the assumptions made."""
+
+    step: Step
+    init: Usage
+    host_bytes: int = 0
+    """Host memory used for building, if the model was not built on the device."""
+    choices: tuple[str, ...] = ()
+    first: Usage = Usage()
+    steady: Usage = Usage()
+    layers: Usage | None = None
+    """Of a step whose layers are measured, if the recipe has such steps."""
+    evaluate: Usage = Usage()
+    resume: Usage = Usage()
+    script: Script | None = None
+    """The operators of the steps, if requested."""
+    attention: tuple[tuple[int, ...], ...] = ()
+    allocated_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+    reserved_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+    state_bytes: int = 0
+    checkpoint_bytes: int = 0
+    assumed: dict[str, int] = dataclasses.field(default_factory=dict)
+    without: str = ""
+    """The parts of the model that the steps were planned without. Empty if there are none."""
+    too_large: int = 0
+    """The number of distinct kernel calls that were too large to try."""
+    unknown: frozenset[str] = frozenset()
+    """The operators whose GPU workspace is unknown."""
+    blocks: str = ""
+    """The blocks that were traced for all others, or why none were. Empty if no block repeats often."""
+
+
+class Tracing:
+    """Builds a step in a fake world, under the meters, and runs it. Enter it first."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        gpu: Gpu | None = None,
+        *,
+        ranks: int = 1,
+        work: bool = False,
+        script: bool = False,
+        largest: tuple[int, int] | None = None,
+        resumes: bool = True,
+    ) -> None:
+        self.recipe, self.work, self.resumes = recipe, work, resumes
+        self.largest = largest
+        """The step and the rank with the largest micro-batch, which a steady step gets. None if all are alike."""
+        self.world = FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu)
+        self.layout = layout_of(recipe, ranks=ranks)
+        self.kernels = self.world.kernels
+        self.books = Books(kernels=self.kernels, work=work)
+        self.script = Script(self.books.phases) if script else None
+        if self.script is not None:
+            self.books.beside(self.script)
+        self._followers = {kind: _following(kind) for kind in ("classic", "expandable")}
+        self._entered = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._entered.enter_context(kept())
+        self._entered.enter_context(_seldom_collected())
+        self._entered.enter_context(self.world)
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._entered.__exit__(*failure)
+
+    @functools.cached_property
+    def model(self) -> torch.nn.Module:
+        """The model before ranks share it. Its memory is booked."""
+        self.books.memory.book.followers += self._followers.values()
+        with self.books:
+            return model_of(self.recipe, self.layout, self.world.device)
+
+    def traced(self) -> Trace:
+        """Builds and runs the whole step."""
+        made = self.build()
+        self.run(made)
+        return made
+
+    def build(self) -> Trace:
+        """Builds the model, shares it among ranks, and builds the optimizer."""
+        model = self.model
+        with self.books:
+            step = Step(of_built(self.recipe, model), self.world)
+            made = self.built(step, self.books.close)
+            know(self.books, step)
+        return made
+
+    def built(self, step: Step, close: Callable[[], Usage]) -> Trace:
+        """The memory that building a step took. Memory of a build on the host does not count for the device."""
+        init, left = close(), close()
+        if not self._built_on_host(step):
+            return Trace(step, init, choices=step.choices())
+        book = self.books.memory.book
+        self._followers = {kind: _following(kind, book.live()) for kind in self._followers}
+        book.followers[:] = self._followers.values()
+        return Trace(step, left, host_bytes=init.peak.peak_bytes, choices=step.choices())
+
+    def run(self, made: Trace) -> None:
+        """Runs two steps, one that measures layers and an evaluation if the recipe has them, and a resume.
+
+        The first step creates optimizer state.
+        """
+        books, step, loaded = self.books, made.step, self.loaded(self.books)
+        with books:
+            with idle_parts(step) as idle:
+                for _ in range(2):
+                    take(step, books, next(loaded))
+            made.first, made.steady = books.steps
+            made.layers = self.measured(step)
+            made.script = self.script
+            made.choices = step.choices()  # a budget for recomputation is decided by now
+            made.attention = books.flops.attention
+            books.close()  # the gradients of the last step are gone by now
+            made.allocated_bytes, made.reserved_bytes = self.allocated_and_reserved_bytes()
+            made.evaluate = self.evaluated(step, loaded, books.close)
+            made.assumed = dict(self.world.assumptions)
+            made.without = idle() if self.world.guesses else ""
+        saved = saved_state(step)
+        made.state_bytes = sum(tensor.untyped_storage().nbytes() for tensor in _once(tensors_in(saved)))
+        made.checkpoint_bytes = whole_bytes(saved)
+        with Books(kernels=self.kernels) as beside:
+            beside.memory.see(saved)
+            made.resume = self.resumed(beside, saved)
+        made.too_large, made.unknown = len(self.kernels.too_large), frozenset(self.kernels.unknown)
+
+    def measured(self, step: Step) -> Usage | None:
+        """The usage of a step whose layers are measured, up to the end of its update. It has the largest batch too."""
+        layers = step.measure_layers()
+        if layers is None:
+            return None
+        loaded = self.loaded(self.books)
+        next(loaded)
+        with layers:
+            take(step, self.books, next(loaded))
+        return self.books.steps[-1]
+
+    def evaluated(self, step: Step, loaded: Iterator[Iterator[Any]], close: Callable[[], Usage]) -> Usage:
+        """The usage of an evaluation of one step's batches. Nothing if the recipe has no evaluation."""
+        evaluates = self.recipe.evaluation is not None
+        if evaluates:
+            step.evaluate(next(loaded))
+        usage = close()
+        return usage if evaluates else Usage()
+
+    def _built_on_host(self, step: Step) -> bool:
+        """Whether the model is built in host memory: for sharding on GPUs, only the shards go to the device."""
+        return self.world.gpu is not None and step.layout.shards
+
+    def loaded(self, books: Books) -> Iterator[Iterator[Any]]:
+        """The micro-batches of each step. The second one has the largest, if they differ."""
+        ranks = self.layout.data_ranks
+        count, batches = (
+            self.recipe.micro_batches(ranks),
+            batches_of(self.recipe, rank=self.layout.data_rank, ranks=ranks),
+        )
+        yield books.seen(self.world.take(batches) for _ in range(count))
+        if self.largest is not None:
+            step, rank = self.largest
+            batches = batches_of(self.recipe, first_step=step, rank=rank, ranks=ranks)
+        while True:
+            yield books.seen(self.world.take(batches) for _ in range(count))
+
+    def allocated_and_reserved_bytes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The most bytes that the allocators had in use, and the bytes they have reserved. Stops following them."""
+        self.books.memory.book.followers.clear()
+        allocators = {kind: follower.allocator for kind, follower in self._followers.items()}
+        return (
+            {kind: allocator.peak_allocated_bytes for kind, allocator in allocators.items()},
+            {kind: allocator.reserved_bytes for kind, allocator in allocators.items()},
+        )
+
+    def resumed(self, books: Books, saved: dict[str, Any] | None) -> Usage:
+        """Builds a new step next to a saved state, which is already booked, and loads the state."""
+        books.close()
+        if not self.resumes:
+            return Usage()
+        step = Step(self.recipe, self.world)
+        if self._built_on_host(step):
+            books.close()
+        if saved is not None:
+            load_state(step, saved)
+        return books.close()
+
+
+def of_built(recipe: Recipe, model: torch.nn.Module) -> Recipe:
+    """The recipe of a model that is built already, with all that `adapt` does to it."""
+    return dataclasses.replace(recipe, model=lambda: model, adapt=None if recipe.adapt is None else _as_it_is)
+
+
+def _as_it_is(model: torch.nn.Module) -> torch.nn.Module:
+    return model
+
+
+def know(books: Books, step: Step) -> None:
+    """Registers a step with the books: its modules, its mesh, and its compiled regions."""
+    books.phases.find(step.model)
+    books.ending = step.optimizer
+    books.memory.know_averages({} if step.ema is None else step.ema.tensors)
+    books.traffic.know(step.mesh)
+    if step.recipe.compile != "off":
+        books.work.regions = Regions(units(step.model, step.recipe, unless=IF_LOSS_INSIDE))
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Runs Python's garbage collector less often: a trace makes many objects and few cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(20_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def take(step: Step, books: Books, batches: Iterable[Any]) -> None:
+    """Takes one step, and ends it in the books.
+
+    They hear its end themselves, unless it makes updates of its own, or its optimizer is a wrapper that torch tells
+    nobody of: one that steps another optimizer and does not call `Optimizer.__init__`.
+    """
+    before = len(books.steps)
+    step(batches)
+    if step.is_own or len(books.steps) == before:
+        books.end_step()
+
+
+def _following(kind: str, live: Iterable[Any] = ()) -> Follower:
+    """A simulated allocator that holds all live storages."""
+    follower = Follower(expandable_segments=kind == "expandable")
+    for each in live:
+        follower(each)
+    return follower
+
+
+def saved_state(step: Step) -> dict[str, Any]:
+    """The state of a step as if read from a file: a copy of every tensor; tied ones are copied once."""
+    copies: dict[int, torch.Tensor] = {}
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        return copies.setdefault(_identity(tensor), torch.empty_like(tensor))
+
+    model = step.model.state_dict()
+    model.update(map_tensors(copy, dict(model)))  # in place: the dict also holds the versions of its modules
+    averages = {} if step.ema is None else {"averages": map_tensors(copy, dict(step.ema.tensors))}
+    return {"model": model, "optimizer": map_tensors(copy, step.optimizer.state_dict()), **averages}
+
+
+def whole_bytes(saved: dict[str, Any]) -> int:
+    """The bytes of a saved state, with the shards of all ranks."""
+    tensors = {_identity(tensor): tensor for tensor in tensors_in(saved)}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def load_state(step: Step, saved: dict[str, Any]) -> None:
+    step.model.load_state_dict(saved["model"])
+    step.optimizer.load_state_dict(saved["optimizer"])
+    for name, average in saved.get("averages", {}).items():
+        cast(Averages, step.ema).tensors[name].copy_(average)
+
+
+def _once(tensors: Iterator[torch.Tensor]) -> list[torch.Tensor]:
+    """This rank's parts of some tensors, each storage once."""
+    return list({_identity(part): part for tensor in tensors for part in plain(tensor)}.values())
+
+
+def _identity(tensor: torch.Tensor) -> int:
+    return id(next(plain(tensor)).untyped_storage())

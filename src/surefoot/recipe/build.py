@@ -1,0 +1,54 @@
+"""Builds the model and the data of a recipe, each with its own seed, so that a resumed run gets the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from surefoot.errors import RecipeError
+from surefoot.randomness import derive, kept, seed_all
+from surefoot.recipe.returned import checked_data, checked_model
+from surefoot.torch_inside.modes import unseen
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.utils.data import Dataset
+
+    from surefoot.recipe.recipe import Recipe
+
+
+def build_model(recipe: Recipe) -> nn.Module:
+    """The recipe's model. It leaves the random generators as the model left them."""
+    seed_all(recipe.seed)
+    model = checked_model(recipe.model(), recipe.name)
+    return model if recipe.adapt is None else checked_model(recipe.adapt(model), recipe.name, "adapt()")
+
+
+def build_data(recipe: Recipe) -> Dataset[Any]:
+    """The recipe's training data."""
+    with _seeded(recipe, "data"):
+        return checked_data(recipe.data(), f"{recipe.name}: data()", recipe.data)
+
+
+def build_evaluation(recipe: Recipe) -> Dataset[Any]:
+    """The recipe's held-out data."""
+    if recipe.evaluation is None:
+        raise RecipeError(f"{recipe.name} has no evaluation data")
+    with _seeded(recipe, "evaluation"):
+        return checked_data(recipe.evaluation(), f"{recipe.name}: evaluation()", recipe.evaluation)
+
+
+def build_test(recipe: Recipe, name: str) -> Dataset[Any]:
+    """The recipe's test data of this name."""
+    with _seeded(recipe, f"test {name}"):
+        made = recipe.tests()[name]
+        return checked_data(made(), f"{recipe.name}: test data {name!r}", made)
+
+
+@contextmanager
+def _seeded(recipe: Recipe, part: str) -> Iterator[None]:
+    """Data is real in every world, and building it does not change the random generators."""
+    with unseen(), kept():
+        seed_all(derive(recipe.seed, part))
+        yield

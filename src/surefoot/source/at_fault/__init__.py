@@ -1,0 +1,1 @@
+"""At fault: searches of the user's source for the expression that made a bug, by subject."""

@@ -1,0 +1,1 @@
+"""What happens after every step of a run: each file holds reactions to one subject."""
