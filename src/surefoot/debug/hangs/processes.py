@@ -11,6 +11,10 @@ from typing import NamedTuple
 from surefoot.errors import RunError
 
 PROC = Path("/proc")
+SETTLING_SECONDS = 2.0
+"""The longest wait for a process that waits for a core."""
+MOMENT = 0.02
+"""A process that works for longer than this does not go back to sleep. The kernel counts in hundredths of a second."""
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
@@ -92,6 +96,20 @@ class Wakes(NamedTuple):
 def wakes(pid: int) -> Wakes:
     """Those of a process until now."""
     return Wakes(_sleeps(pid), time.monotonic() - _queued_seconds(pid))
+
+
+def settle(pid: int) -> None:
+    """Waits until the main thread, which py-spy has just stopped, sleeps again or has worked for a moment.
+
+    Its return to sleep counts as one more. On a busy machine it comes only after py-spy has ended, and would be taken
+    for the process's own.
+    """
+    worked, end = cpu_seconds(pid), time.monotonic() + SETTLING_SECONDS
+    while time.monotonic() < end:
+        process = _read(pid)
+        if process is None or process.state not in "Rt" or process.cpu_seconds - worked > MOMENT:
+            return
+        time.sleep(0.002)
 
 
 def _sleeps(pid: int) -> int:

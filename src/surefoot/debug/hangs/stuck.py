@@ -8,7 +8,17 @@ from pathlib import Path
 
 from surefoot.checkpoint.lock import holder_of
 from surefoot.debug.hangs.process_stacks import stacks_of
-from surefoot.debug.hangs.processes import Process, cpu_seconds, is_python, kernel_waits, tree_of, variable_of, wakes
+from surefoot.debug.hangs.processes import (
+    Process,
+    Wakes,
+    cpu_seconds,
+    is_python,
+    kernel_waits,
+    settle,
+    tree_of,
+    variable_of,
+    wakes,
+)
 from surefoot.debug.hangs.stuck_cause import cause_of
 from surefoot.debug.hangs.waiting_places import LOADER, SLEEP, place_of
 from surefoot.errors import RunError
@@ -31,7 +41,7 @@ def stuck(target: str, *, seconds: float = 3.0) -> Stuck:
     processes = [each for each in tree_of(_pid_of(target)) if each.state == "Z" or is_python(each.pid)]
     if not processes:
         raise RunError(f"process {target} does not run Python")
-    before = {each.pid: (_standing(each), wakes(each.pid)) for each in processes}
+    before = {each.pid: (_standing(each), _settled_wakes(each.pid)) for each in processes}
     time.sleep(seconds)
     woke = {each.pid: wakes(each.pid).per_second(before[each.pid][1]) for each in processes}  # before py-spy wakes it
     worked = {each.pid: cpu_seconds(each.pid) - each.cpu_seconds for each in processes}
@@ -45,6 +55,11 @@ def stuck(target: str, *, seconds: float = 3.0) -> Stuck:
     ranks = variable_of(found[-1].pid, "LOCAL_WORLD_SIZE")
     cause = cause_of(found, int(ranks) if ranks and ranks.isdigit() else None)
     return Stuck(target, cause.stuck, cause.text, cause.remedy, tuple(found), seconds)
+
+
+def _settled_wakes(pid: int) -> Wakes:
+    settle(pid)
+    return wakes(pid)
 
 
 def _pid_of(target: str) -> int:
