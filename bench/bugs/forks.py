@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import runpy
 import signal
 import subprocess
@@ -73,7 +74,7 @@ class Forks:
         )
 
     def run(self, **task: Any) -> dict[str, Any]:
-        """The exit code, None for one that took too long, and the seconds it took."""
+        """The exit code, None for one that took too long; the seconds it took; those of the processor, as it ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(task) + "\n")
@@ -109,8 +110,15 @@ def serve() -> None:
     for line in sys.stdin:
         task = json.loads(line)
         began = time.monotonic()
+        before = _cpu_of_children()
         code = _in_fork(task)
-        print(json.dumps({"code": code, "seconds": time.monotonic() - began}), file=answers, flush=True)
+        used = {"seconds": time.monotonic() - began, "cpu_seconds": _cpu_of_children() - before}
+        print(json.dumps({"code": code, **used}), file=answers, flush=True)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _in_fork(task: dict[str, Any]) -> int | None:
@@ -140,7 +148,7 @@ def _become(task: dict[str, Any]) -> None:
         os.dup2(opened, stream)
     code = 1
     try:
-        code = {"surefoot": _surefoot, "plain": _plain}[task["do"]](task)
+        code = {"surefoot": _surefoot, "plain": _plain, "untraced": _untraced}[task["do"]](task)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except BaseException:
@@ -188,6 +196,13 @@ def _plain(task: dict[str, Any]) -> int:
     finally:
         sys.settrace(None)
     Path("ran.json").write_text(json.dumps({"lines": sorted(lines), "weights": weights}), encoding="utf-8")
+    return 0
+
+
+def _untraced(task: dict[str, Any]) -> int:
+    """Runs a program without surefoot and looks at nothing: what it costs alone."""
+    warnings.simplefilter("ignore")
+    _run(task)
     return 0
 
 
