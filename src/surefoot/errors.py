@@ -104,6 +104,11 @@ def installing(extra: str, *packages: str) -> str:
     return f"pip install 'surefoot[{extra}]'" if ON_AN_INDEX else f"pip install {' '.join(packages)}"
 
 
+def first_line(error: BaseException) -> str:
+    """The class of an error and the first line of its text, which may have none."""
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0].removesuffix(": ")
+
+
 def near(name: str, known: Iterable[str], *, most: int = 4) -> list[str]:
     """The known names that a user may have meant: those that contain the name first, then those of similar letters."""
     by_letters = {each.lower(): each for each in known}

@@ -192,6 +192,15 @@ def test_a_job_on_ray_makes_the_same_files(tmp_path):
     assert digests(tmp_path / "there") == digests(tmp_path / "here")
 
 
+def test_a_store_that_cannot_be_listed_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(DataError, match=r"cannot list s3://nowhere/x: \w+"):
+        tokenize(["s3://nowhere/x"], tmp_path / "corpus")
+
+
 def test_what_cannot_be_tokenised_is_refused(texts, tmp_path):
     with pytest.raises(DataError, match="no text files"):
         tokenize([f"{texts}/*.none"], tmp_path / "corpus")

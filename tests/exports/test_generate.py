@@ -234,3 +234,7 @@ def test_a_hugging_face_folder_with_pickles_or_code_executes_none(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"cut")
     with pytest.raises(RunError, match=r"transformers cannot load .*: "):
         surefoot.generate(str(tmp_path), "a")
+    with open(tmp_path / "config.json", "wb") as file:
+        file.truncate(1 << 40)  # python's own MemoryError has no text
+    with pytest.raises(RunError, match=r"transformers cannot load .*: MemoryError$"):
+        surefoot.generate(str(tmp_path), "a")

@@ -20,7 +20,7 @@ import numpy as np
 from surefoot.data.shards import smallest_dtype, write_manifest
 from surefoot.data.tokenize_task import Job, Source, record_of, sound, tokenizer_file, tokenizer_of
 from surefoot.data.tokenizer import BYTES, BytePairTokenizer, train_byte_pairs
-from surefoot.errors import DataError, installing
+from surefoot.errors import DataError, first_line, installing
 from surefoot.plain_files import make_folder, write_whole
 from surefoot.records.codec import read_record, to_json
 from surefoot.records.manifest import HELD_OUT, TRAIN, Manifest, Shard
@@ -91,12 +91,15 @@ def _source(path: str) -> Source:
     if wild == len(parts) and os.path.isfile(place):
         wild -= 1
     base, pattern = "/".join(parts[:wild]) or "/", "/".join(parts[wild:])
-    folder = io.get_datafolder(base)
-    files = sorted(folder.list_files(recursive=True, glob_pattern=pattern or None))
-    files = [file for file in files if not any(part.startswith(".") for part in file.split("/"))]
+    try:
+        folder = io.get_datafolder(base)
+        files = sorted(folder.list_files(recursive=True, glob_pattern=pattern or None))
+        files = [file for file in files if not any(part.startswith(".") for part in file.split("/"))]
+        size = sum(folder.size(file) for file in files)
+    except Exception as error:  # the libraries of stores have errors of their own
+        raise DataError(f"cannot list {place}: {first_line(error)}") from error
     if not files:
         raise DataError(f"no text files in {place}")
-    size = sum(folder.size(file) for file in files)
     tasks = min(len(files), max(min(8, -(-size // SMALL_TASK_BYTES)), -(-size // TASK_BYTES), 1))
     return Source((name if given else parts[wild - 1]).replace("/", "-") or "text", base, tuple(files), tasks)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from surefoot.errors import MissingPackage, RunError
+from surefoot.errors import MissingPackage, RunError, first_line
 from surefoot.exports import aoti, onnx_file
 from surefoot.exports.documents_apart import Answer, documents_apart, holds_packed
 from surefoot.exports.weights_file import load_weights, quantization_of
@@ -105,7 +105,7 @@ def program_of(file: Path, *, trusted: bool) -> Answer:
         raise
     except Exception as error:  # each reader raises many types
         raise RunError(
-            f"{file} is not a program that can be read here: {_said(error)}; export the run again"
+            f"{file} is not a program that can be read here: {first_line(error)}; export the run again"
         ) from error
 
     def answer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -113,8 +113,8 @@ def program_of(file: Path, *, trusted: bool) -> Answer:
             return program(args, kwargs)
         except Exception as error:  # a guard of the program, or another call than the one it was made for
             raise RunError(
-                f"{file} does not take this call of the recipe: {_said(error)}; score model.safetensors, or export the "
-                "run again and see which sizes are fixed"
+                f"{file} does not take this call of the recipe: {first_line(error)}; score model.safetensors, or "
+                "export the run again and see which sizes are fixed"
             ) from error
 
     return answer
@@ -125,7 +125,3 @@ def _opened(file: Path) -> Answer:
         return onnx_file.session_of(file)
     loaded = aoti.package_of(file) if file.name.endswith(aoti.SUFFIX) else torch.export.load(file).module()
     return lambda args, kwargs: loaded(*args, **kwargs)
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from surefoot.errors import RunError
+from surefoot.errors import RunError, first_line
 from surefoot.exports.decode import Cache, logits_of
 from surefoot.exports.transformers_text import is_its_model
 
@@ -32,8 +32,9 @@ def _called(model: torch.nn.Module, tokens: torch.Tensor) -> Any:
     try:
         return model(tokens)
     except Exception as error:  # the model's own code
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise RunError(f"the model cannot be called with tokens alone, so it makes no text: {said}") from error
+        raise RunError(
+            f"the model cannot be called with tokens alone, so it makes no text: {first_line(error)}"
+        ) from error
 
 
 def numbers_read(model: torch.nn.Module) -> int:

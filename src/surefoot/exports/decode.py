@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from surefoot.errors import RunError
+from surefoot.errors import RunError, first_line
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,8 @@ class Decoder:
             try:
                 output = self._model(tokens)
             except Exception as error:  # a model may refuse an input in any way
-                said = str(error).partition("\n")[0]
                 raise RunError(
-                    f"the model does not take tokens alone, so it makes no text: {type(error).__name__}: {said}"
+                    f"the model does not take tokens alone, so it makes no text: {first_line(error)}"
                 ) from error
         logits = logits_of(output)
         self._cache = cache if cache is not None and cache.suits and cache.kept else None

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from surefoot.errors import RunError
+from surefoot.errors import RunError, first_line
 from surefoot.exports.formats import need
 from surefoot.exports.task_files import refuse_code
 from surefoot.finetuning.quiet import quiet
@@ -57,9 +57,8 @@ def task_scores(tasks: str, model: Any, tokenizer: Any, *, batch_size: int, trus
     except TemplateLimit as error:
         raise RunError(f"lm_eval cannot run {tasks}: {error}") from error
     except Exception as error:  # a wrong field can make the harness raise anything
-        message = (str(error).strip().splitlines() or [""])[0]
         raise RunError(
-            f"lm_eval cannot run {tasks}: {type(error).__name__}: {message}; surefoot downloads nothing, so a task "
+            f"lm_eval cannot run {tasks}: {first_line(error)}; surefoot downloads nothing, so a task "
             "must name local files: `dataset_path: json` and `data_files`"
         ) from error
     return tuple(

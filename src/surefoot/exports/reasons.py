@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
+from surefoot.errors import first_line
 from surefoot.events.callers import raised_at
 
 
 def why(error: Exception) -> str:
     """The first line of an exporter's error, with the innermost line of code that is neither torch's nor ours."""
-    message = f"{type(error).__name__}: {error}".strip().splitlines()[0].removesuffix(": ")
     place = raised_at(error)
-    return message if place is None else f"{os.path.basename(place[0])}:{place[1]}: {message}"
+    return ("" if place is None else f"{os.path.basename(place[0])}:{place[1]}: ") + first_line(error)

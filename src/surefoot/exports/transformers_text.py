@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from surefoot.errors import RunError
+from surefoot.errors import RunError, first_line
 from surefoot.exports.decode import Sampling
 from surefoot.exports.formats import need
 from surefoot.finetuning.local_tokenizer import try_out
@@ -40,8 +40,7 @@ def open_folder(path: Path) -> tuple[Any, Any]:
             try_out(tokenizer)
             return model, tokenizer
     except Exception as error:  # a wrong field can make transformers raise anything
-        said = str(error).strip().splitlines()[0]
-        raise RunError(f"transformers cannot load {path}: {type(error).__name__}: {said}") from error
+        raise RunError(f"transformers cannot load {path}: {first_line(error)}") from error
 
 
 def make_tokens(

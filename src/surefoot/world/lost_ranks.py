@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from torch.distributed import Store
 
-from surefoot.errors import RankLost
+from surefoot.errors import RankLost, first_line
 
 SECONDS = 3.0
 """How long to wait for signs of life of other ranks. They beat once a second."""
@@ -38,7 +38,7 @@ def says_gone(error: BaseException | None) -> str:
 def leave(store: Store | None, rank: int, error: BaseException) -> None:
     """Leaves a note for the other ranks, before they see that this one is gone."""
     if store is not None:
-        said = "" if says_gone(error) else f"{type(error).__name__}: {error}".splitlines()[0]
+        said = "" if says_gone(error) else first_line(error)
         with suppress(RuntimeError):  # the store is gone too
             store.set(f"left/{rank}", said)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from surefoot.errors import first_line
 from surefoot.events.failsafe import RAISE, place_of
 from surefoot.source.owners import is_own, is_users
 
@@ -47,7 +48,7 @@ def attempt(what: str) -> Iterator[None]:
             raise
         skipped = _SKIPPED.get()
         if skipped is not None:
-            skipped.append(f"{what}: {type(error).__name__}: {str(error).partition(chr(10))[0]} ({place_of(error)})")
+            skipped.append(f"{what}: {first_line(error)} ({place_of(error)})")
 
 
 def _is_own(error: Exception) -> bool:

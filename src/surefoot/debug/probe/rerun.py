@@ -18,6 +18,7 @@ import torch
 from surefoot.debug.probe.loop import Loop
 from surefoot.debug.probe.order import ANSWER, Order, Ran
 from surefoot.debug.probe.said import Said
+from surefoot.errors import first_line
 from surefoot.randomness import seed_all
 from surefoot.recipe.run_script import StopScript, run_script
 from surefoot.records.codec import from_json, to_json
@@ -44,7 +45,7 @@ def rerun(order: Order) -> None:
         except StopScript:
             pass
         except BaseException as raised:
-            error = f"{type(raised).__name__}: {raised}".splitlines()[0]
+            error = first_line(raised)
         _hear_lightning(said)
         loop.copies.end()
         if loop.is_copy:
