@@ -12,7 +12,8 @@ import surefoot
 from surefoot.errors import WorldError
 from surefoot.meters.books import Books
 from surefoot.records.plan import WITHOUT
-from surefoot.world.known_values import KNOWN_ELEMENTS
+from surefoot.world import known_values
+from surefoot.world.known_values import BATCH_ELEMENTS, KNOWN_ELEMENTS
 from surefoot.world.world import FakeWorld
 
 
@@ -177,7 +178,8 @@ class Ragged(nn.Module):
         return torch.stack([part.sum(0) for part in parts])
 
 
-def test_counts_of_a_mask_agree_with_what_it_chooses():
+def test_counts_of_a_mask_agree_with_what_it_chooses(monkeypatch):
+    monkeypatch.setattr(known_values, "BATCH_ELEMENTS", 0)
     recipe = surefoot.recipe_of(Ragged, (torch.randn(4, 1024, 8),), loss=lambda m, b: m(b[0]).square().mean())
     plan, profile = surefoot.plan(recipe), surefoot.profile(recipe, timed_steps=1)
     assert plan.steady.peak == profile.steady.peak
@@ -277,7 +279,7 @@ def planned_gate(gate):
 
 
 def test_a_plan_without_a_part_of_the_model_says_so_first():
-    plan = planned_gate(lambda x: x.repeat(1, KNOWN_ELEMENTS) > 0)
+    plan = planned_gate(lambda x: x.repeat(1, BATCH_ELEMENTS) > 0)
     assert plan.assumptions[0].startswith(f"{WITHOUT}50% of the trainable parameters, everywhere: no gradient")
     from rich.console import Console
 

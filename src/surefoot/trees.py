@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from surefoot.torch_inside.sparse import LAYOUTS, parts_of
+
 
 def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
     """The tensors of a tree, in order."""
@@ -28,9 +30,9 @@ def _collect(items: Iterable[Any], found: list[torch.Tensor]) -> None:
 
 
 def plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """A tensor itself, or the parts of a wrapper such as DTensor on this rank."""
+    """A tensor itself, or the parts of a wrapper such as DTensor on this rank, or of a sparse tensor."""
     if not hasattr(tensor, "__tensor_flatten__"):
-        yield tensor
+        yield from parts_of(tensor) if tensor.layout in LAYOUTS else (tensor,)
         return
     for part in (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]):
         if isinstance(part, torch.Tensor):

@@ -81,6 +81,7 @@ def test_what_a_node_saved_is_read_by_name():
     assert saved(None, "dim") is None
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce")
 def test_gradients_that_are_scattered_in_place_are_told():
     seen = []
 
@@ -96,6 +97,8 @@ def test_gradients_that_are_scattered_in_place_are_told():
         x.max(1).values.sum().backward()
         x[index[:, 0]].sum().backward()
         x.index_select(0, index[:, 0]).sum().backward()
+        torch.zeros(4, 5).scatter_reduce(0, index.expand(4, 5), x, "amax").sum().backward()  # counts out of place
+        torch.zeros(4, 5).index_reduce(0, index[:, 0], x, "amax").sum().backward()
     assert [name.removeprefix("_unsafe_") for name in seen] == ["scatter_add", "scatter", "index_put", "index_add"]
 
 

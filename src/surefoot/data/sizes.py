@@ -10,7 +10,7 @@ from typing import cast
 from surefoot.data.batches import has_samples, micro_batches
 from surefoot.recipe.build import build_data
 from surefoot.recipe.recipe import Recipe
-from surefoot.trees import tensors_in
+from surefoot.trees import plain, tensors_in
 from surefoot.units import bytes_text
 
 LOOK_SECONDS = 2.0
@@ -67,7 +67,7 @@ def sizes_of(
     batches = micro_batches(dataset, size=recipe.micro_batch_size, seed=recipe.seed, collate=recipe.collate)
     looked, began = list[int](), clock()
     while len(looked) < most and (not looked or clock() - began < seconds):
-        looked.append(sum(each.nbytes for each in tensors_in(next(batches))))
+        looked.append(sum(part.nbytes for each in tensors_in(next(batches)) for part in plain(each)))
         if len(looked) == ALIKE and len(set(looked)) == 1:
             break
     batches.close()

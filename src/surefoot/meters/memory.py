@@ -41,6 +41,7 @@ from surefoot.meters.memory_book import Booking, MemoryBook
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account
 from surefoot.torch_inside.autograd import gives_one_twice, running_node, scatters_gradients, sums_gradients
+from surefoot.torch_inside.sparse import LAYOUTS, parts_of
 from surefoot.trees import plain, tensors_in
 from surefoot.world.kernels import AnyKernels
 
@@ -220,8 +221,6 @@ class MemoryMeter(Meter):
     def settle(self, tensor: torch.Tensor, account: str, module: str) -> None:
         """Sets the account and module of a tensor's storage when its purpose becomes known. Books it if it is new."""
         for inner in plain(tensor):
-            if inner.layout != torch.strided:
-                continue
             booking = self._book(inner, account, "")
             if booking is not None:
                 self.book.settle(booking, account, module)
@@ -235,5 +234,9 @@ def tensor_text(tensor: torch.Tensor) -> str:
 
 
 def _stored(tree: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a tree that have one storage. The parts of a sparse tensor are booked when they appear."""
-    return (tensor for tensor in tensors_in(tree) if tensor.layout == torch.strided)
+    """The tensors of a tree that have one storage, and the parts of sparse ones."""
+    for tensor in tensors_in(tree):
+        if tensor.layout is torch.strided:
+            yield tensor
+        elif tensor.layout in LAYOUTS:
+            yield from parts_of(tensor)

@@ -24,6 +24,7 @@ from surefoot.step import Step, model_of
 from surefoot.techniques.compile import units
 from surefoot.techniques.ema import Averages
 from surefoot.techniques.mesh import layout_of
+from surefoot.torch_inside.sparse import LAYOUTS
 from surefoot.trees import map_tensors, plain, tensors_in
 from surefoot.world.gpu.target import Gpu
 from surefoot.world.world import FakeWorld
@@ -275,7 +276,10 @@ def saved_state(step: Step) -> dict[str, Any]:
     copies: dict[int, torch.Tensor] = {}
 
     def copy(tensor: torch.Tensor) -> torch.Tensor:
-        return copies.setdefault(_identity(tensor), torch.empty_like(tensor))
+        made = (
+            torch.empty_like if tensor.layout is torch.strided else torch.clone
+        )  # an empty sparse one has no elements
+        return copies.setdefault(_identity(tensor), made(tensor))
 
     model = step.model.state_dict()
     model.update(map_tensors(copy, dict(model)))  # in place: the dict also holds the versions of its modules
@@ -286,7 +290,8 @@ def saved_state(step: Step) -> dict[str, Any]:
 def whole_bytes(saved: dict[str, Any]) -> int:
     """The bytes of a saved state, with the shards of all ranks."""
     tensors = {_identity(tensor): tensor for tensor in tensors_in(saved)}
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    parts = (part for each in tensors.values() for part in (plain(each) if each.layout in LAYOUTS else (each,)))
+    return sum(part.numel() * part.element_size() for part in parts)
 
 
 def load_state(step: Step, saved: dict[str, Any]) -> None:

@@ -79,18 +79,31 @@ _SCATTERS = {
 }
 
 
+_COUNTING = ("ScatterReduceBackward", "IndexReduceBackward")
+"""Nodes that count how many elements share a gradient. They scatter out of place: what they count from is live."""
+
+
 def scatters_gradients(func: Any) -> bool:
     """Is a node of the backward writing gradients to places in zeros that it made?
 
     It does so in place, but never while a dispatch mode is on, because of tensor subclasses (`areAnyTensorSubclassLike`
     in https://github.com/pytorch/pytorch/blob/v2.13.0/torch/csrc/autograd/FunctionsManual.cpp).
     """
-    return func in _SCATTERS and in_graph_task() and not torch.is_grad_enabled()
+    if func not in _SCATTERS or not in_graph_task() or torch.is_grad_enabled():
+        return False
+    node = current_node()
+    return node is None or not node.name().startswith(_COUNTING)
 
 
 def current_node() -> torch.autograd.graph.Node | None:
     """The graph node whose backward runs in this thread."""
     return torch._C._current_autograd_node()
+
+
+def keeps_gradient() -> bool:
+    """Does the engine store a gradient in a parameter? A sparse one that nobody else holds it takes over as it is."""
+    node = current_node() if in_graph_task() and not torch.is_grad_enabled() else None
+    return node is not None and node.name().endswith("AccumulateGrad")
 
 
 def running_node() -> int:

@@ -28,14 +28,16 @@ from surefoot.torch_inside.fake_mode import (
     UnsupportedOperatorException,
     unset_fake_temporarily,
 )
-from surefoot.torch_inside.modes import TorchDispatchMode, without_modes
+from surefoot.torch_inside.modes import TorchDispatchMode, innermost_mode, without_modes
 from surefoot.torch_inside.operators import private, schema_of, waits
 from surefoot.torch_inside.patches import patched
+from surefoot.torch_inside.sparse import is_sparse
 from surefoot.torch_inside.storages import identity_of
 from surefoot.trees import map_tensors, tensors_in
 from surefoot.world.fake_results import FAKES, packed, spread_evenly
-from surefoot.world.kernels import MASKS, AnyKernels, Kernels, corrected
-from surefoot.world.known_values import DRAWN, KNOWN_ELEMENTS, KnownValues
+from surefoot.world.kernels import MASKS, SELECTIONS, AnyKernels, Kernels, corrected
+from surefoot.world.known_values import DRAWN, KNOWN_ELEMENTS, REFUSALS, KnownValues
+from surefoot.world.sparse import SparseCall
 from surefoot.world.truths import FINITE, ONE, assumed_of, truth_of
 from surefoot.world.user_line import where
 from surefoot.world.value_loops import MOST_ROUNDS, Reading, reading
@@ -97,11 +99,13 @@ class FakeOperators(TorchDispatchMode):
             return map_tensors(
                 lambda made: self._beside(made, draws and all(made is not each for each in tensors)), out
             )
-        for known in self.values.read(func, tensors, args, kwargs):
+        for known in [] if self._is_given(func, tensors) else self.values.read(func, tensors, args, kwargs):
             self._note(*self._read_note(tensors))
             return known
         self._forget_written(func, args)
         self.values.written(func, tensors, args, kwargs)
+        if is_sparse(func, tensors, kwargs):
+            return self._sparse(func, tensors, args, kwargs)
         try:
             out = FAKES.get(func, func)(*args, **kwargs)
         except DataDependentOutputException as error:
@@ -116,8 +120,6 @@ class FakeOperators(TorchDispatchMode):
             raise _unsupported(func) from error
         if func is torch.ops.c10d.allreduce_.default:
             return _answered(*out)
-        if isinstance(out, torch.Tensor) and out.layout is not torch.strided:
-            self._note("memory of sparse gradients is not validated: that inside their kernels is missing")
         if func in _BY_VALUES:
             self._note(f"memory inside {func.overloadpacket.__name__} depends on values and is not validated")
         kernel = self.kernels.measured(func, args, kwargs)
@@ -127,6 +129,26 @@ class FakeOperators(TorchDispatchMode):
         truth = truth_of(func, args, out, self._truths, self._number)
         if truth is not None:
             self._truths[out] = truth
+        return out
+
+    def _sparse(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
+        """The result of a call on sparse tensors."""
+        name, call = func.overloadpacket.__name__, SparseCall(self.values, self.kernels)
+        try:
+            out = call.run(innermost_mode(), func, args, kwargs)
+        except (WorldError, *REFUSALS) as error:
+            raise WorldError(
+                f"the memory of the sparse operator {func}{where()} is not known: {error}; plan a smaller "
+                "case, or without it"
+            ) from error
+        if call.guessed:
+            self._note(f"the indices of a sparse tensor were spread evenly ({name}), which is not validated")
+        if call.merged:
+            self._note("equal indices of a sparse tensor were merged as in one batch, and not validated for others")
+        if call.grew:
+            self._note("a sparse tensor that is kept grew in a step: how much it grows in later ones is not validated")
+        if not isinstance(self.kernels, Kernels):
+            self._note("sparse kernels of a GPU are taken to allocate what the CPU's do, which is not validated")
         return out
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
@@ -194,6 +216,10 @@ class FakeOperators(TorchDispatchMode):
             f"the shape of the result of {func}{where()} depends on values, and a plan has no values; {fix}"
         ) from error
 
+    def _is_given(self, func: Any, tensors: list[torch.Tensor]) -> bool:
+        """Whether the recipe's density says what an operator selects: the recipe knows more than one batch."""
+        return self.density is not None and func in SELECTIONS and bool(self.values.origin(tensors))
+
     def _places(self, index: torch.Tensor | None) -> list[torch.Tensor | None]:
         """A mask as the numbers of the places it chooses, one tensor for each of its dimensions, as kernels do it."""
         if index is None or index.dtype not in MASKS:
@@ -205,8 +231,7 @@ class FakeOperators(TorchDispatchMode):
         """How many of some elements a mask chooses: known, if it is real."""
         elements = mask.numel() if elements is None else elements
         value = mask if is_small(mask) and not self.values.is_spoiled(mask) else self.values.of(mask)
-        said = self.density is not None and self.values.origin([mask])  # the recipe knows more than one batch
-        if value is not None and not said:
+        if value is not None and not (self.density is not None and self.values.origin([mask])):
             self._note(*self._read_note([mask]))
             with unset_fake_temporarily():
                 return int(value.count_nonzero()) * elements // max(1, mask.numel())
@@ -368,7 +393,7 @@ def _answered(tensors: list[torch.Tensor], work: Any) -> tuple[list[torch.Tensor
 
 def is_small(tensor: torch.Tensor) -> bool:
     """Is a tensor real, and cheap enough to stay so: a scalar, or a few integers?"""
-    if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu":
+    if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return False
     return tensor.dim() == 0 or (tensor.dtype in _INTEGERS and tensor.numel() <= SMALL_ELEMENTS)
 

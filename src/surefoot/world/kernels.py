@@ -24,11 +24,12 @@ import torch
 from surefoot.torch_inside.fake_mode import FakeTensor
 from surefoot.torch_inside.modes import without_modes
 from surefoot.torch_inside.profiler import allocations, is_profiling
+from surefoot.torch_inside.sparse import LAYOUTS, is_sparse, parts_of
 from surefoot.trees import map_tensors, tensors_in
 
 LIMIT_BYTES = 64 << 20
 _UNKNOWABLE = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-_SELECTIONS = {torch.ops.aten.index.Tensor, torch.ops.aten.masked_select.default, torch.ops.aten.nonzero.default}
+SELECTIONS = {torch.ops.aten.index.Tensor, torch.ops.aten.masked_select.default, torch.ops.aten.nonzero.default}
 MASKS = (torch.bool, torch.uint8)
 """The dtypes of tensors that select elements, where they are used as an index."""
 _LISTS = ("_foreach_", "_fused_", "_amp_")
@@ -59,6 +60,7 @@ class AnyKernels(Protocol):
 
     too_large: set[Any]
     unknown: set[str]
+    sparse: dict[Any, Kernel]
 
     def measured(self, func: Any, args: Any, kwargs: Any) -> Kernel | None: ...
 
@@ -74,6 +76,8 @@ class Kernels:
         """The distinct calls that were not tried because of their size; who clears it counts anew."""
         self.unknown: set[str] = set()
         """Operators that were seen and that nothing is known of: none, where they can be run."""
+        self.sparse: dict[Any, Kernel] = {}
+        """Calls on sparse tensors, which were run where their results were made."""
         self._known: dict[Any, Kernel | None] = {}
         self._large: set[Any] = set()
 
@@ -82,13 +86,15 @@ class Kernels:
         if func.namespace in ("c10d", "_c10d_functional"):
             return _gloo(func.overloadpacket.__name__, args)
         tensors = list(tensors_in([args, kwargs]))
+        if self.sparse and is_sparse(func, tensors, kwargs):
+            return self.sparse.get(called(func, args, kwargs))
         if not (_selects(func, tensors) or _can_differ(func)):
             return None
         if not all(tensor.layout == torch.strided for tensor in tensors):
             return None
         if not tensors or (torch.Tag.pointwise in func.tags and len({t.dtype for t in tensors if t.dim()}) < 2):
             return None
-        key = func, signature(args), signature(kwargs), *(_chosen(each) for each in tensors if func in _SELECTIONS)
+        key = *called(func, args, kwargs), *(_chosen(each) for each in tensors if func in SELECTIONS)
         if key not in self._known:
             if sum(map(reach, tensors)) > self.limit_bytes or any(t.device.type != "cpu" for t in tensors):
                 self._large.add(key)
@@ -101,7 +107,7 @@ class Kernels:
         if is_profiling():
             return None  # the loop is being profiled, and a second profiler would stop the first
         with for_real():  # gradients as in the loop: LSTM depends on it
-            values = self._choosing if func in _SELECTIONS else made_up
+            values = self._choosing if func in SELECTIONS else made_up
             made_up_args, made_up_kwargs = map_tensors(values, (args, kwargs))
             results: list[Any] = []
             try:
@@ -156,7 +162,7 @@ def allocated_peak(run: Callable[[], object]) -> int:
 
 def _selects(func: Any, tensors: list[torch.Tensor]) -> bool:
     """Whether an operator selects elements by masks."""
-    return func in _SELECTIONS and any(each.dtype in MASKS for each in tensors)
+    return func in SELECTIONS and any(each.dtype in MASKS for each in tensors)
 
 
 def _chosen(mask: torch.Tensor) -> int:
@@ -200,8 +206,15 @@ def _described(out: Any, args: Any, kwargs: Any, peak: int) -> Kernel:
     return Kernel(tuple(results), max(0, peak - new))
 
 
+def called(func: Any, args: Any, kwargs: Any) -> Any:
+    """A hashable key of a call."""
+    return func, signature(args), signature(kwargs)
+
+
 def signature(tree: Any) -> Any:
     """A hashable key of everything that determines a call's allocations."""
+    if isinstance(tree, torch.Tensor) and tree.layout in LAYOUTS:
+        return tree.shape, tree.layout, *map(signature, parts_of(tree))
     if isinstance(tree, torch.Tensor):
         return tree.shape, tree.stride(), tree.dtype
     if isinstance(tree, torch.UntypedStorage):

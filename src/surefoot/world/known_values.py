@@ -22,6 +22,8 @@ from surefoot.trees import map_tensors, tensors_in
 aten = torch.ops.aten
 KNOWN_ELEMENTS = 2**14
 """Tensors of at most this many elements have a value beside their fake."""
+BATCH_ELEMENTS = 2**22
+"""So have those of a batch, and what is made of nothing else: which neighbours it has decides how large a graph is."""
 
 DRAWN, READ = "a random number", "a value of the batch"
 """What a value may depend on that differs from step to step."""
@@ -37,7 +39,7 @@ _WRITES_UNDECLARED = ("running_mean", "running_var")
 _SCALER = private("_amp_foreach_non_finite_check_and_unscale_").default
 """Writes whether a gradient is infinite: all are assumed to be finite, so it writes what is there."""
 _NAME = "_surefoot_known"
-_REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
+REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
 
 
 @dataclass
@@ -100,7 +102,7 @@ class KnownValues:
             value = known.value
             return value if value.dtype is tensor.dtype and value.shape == tensor.shape else None
         plain = type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout is torch.strided
-        return tensor if plain and tensor.numel() <= KNOWN_ELEMENTS and not self.is_spoiled(tensor) else None
+        return tensor if plain and tensor.numel() <= BATCH_ELEMENTS and not self.is_spoiled(tensor) else None
 
     def origin(self, tensors: list[torch.Tensor]) -> str:
         """What the values of some tensors depend on that differs from step to step. Empty if nothing."""
@@ -113,7 +115,7 @@ class KnownValues:
 
     def know(self, fake: torch.Tensor, value: torch.Tensor, of: str = "") -> None:
         """Gives a fake tensor a copy of a value, if both are small and it holds nothing else."""
-        if isinstance(fake, FakeTensor) and value.numel() <= KNOWN_ELEMENTS and value.layout is torch.strided:
+        if isinstance(fake, FakeTensor) and value.numel() <= most_elements(of) and value.layout is torch.strided:
             with unset_fake_temporarily():
                 vars(fake)[_NAME] = Known(value.detach().clone(), Memory(of=of))
 
@@ -173,7 +175,8 @@ class KnownValues:
         if traits.written and not any(isinstance(each, FakeTensor) for each in tensors):
             return  # it ran for real
         made = list(tensors_in(out))
-        few = traits.written or (made and max(each.numel() for each in made) <= KNOWN_ELEMENTS)
+        most = max((each.numel() for each in made), default=0)
+        few = traits.written or (made and (most <= KNOWN_ELEMENTS or most <= most_elements(self.origin(tensors))))
         if traits.computes and few and self._followed(func, traits, tensors, args, kwargs, made):
             return
         if traits.is_view and tensors and (memory := _memory(tensors[0])) is not None:
@@ -267,6 +270,11 @@ class KnownValues:
         self._spoiled.pop(key, None)
 
 
+def most_elements(of: str) -> int:
+    """The elements of the largest tensor that has a value, by what it depends on."""
+    return BATCH_ELEMENTS if of == READ else KNOWN_ELEMENTS
+
+
 @functools.cache
 def traits_of(func: Any) -> Traits:
     """The traits of an operator. They are asked for every call."""
@@ -301,7 +309,7 @@ def _run(func: Any, args: Any, kwargs: Any, values: dict[int, torch.Tensor]) -> 
         with unset_fake_temporarily():
             args, given = map_tensors(lambda each: values[id(each)], (args, given))
             return [func(*args, **given)]
-    except _REFUSALS:
+    except REFUSALS:
         return []
 
 
@@ -320,4 +328,4 @@ def _memory(tensor: torch.Tensor) -> Memory | None:
 
 
 def _is_real(tensor: torch.Tensor) -> bool:
-    return type(tensor) is torch.Tensor
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided

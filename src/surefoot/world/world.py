@@ -27,6 +27,7 @@ from surefoot.torch_inside.autograd import in_graph_task
 from surefoot.torch_inside.fake_mode import FakeMode
 from surefoot.torch_inside.fake_ranks import fake_ranks
 from surefoot.torch_inside.modes import unseen
+from surefoot.torch_inside.sparse import LAYOUTS, fake_sparse, parts_of
 from surefoot.trees import map_tensors
 from surefoot.world.device import accelerator, widest
 from surefoot.world.fake_operators import FakeOperators, is_small
@@ -272,6 +273,10 @@ class FakeWorld(World):
         """A fake of a tensor, or a small tensor unchanged. Tensors that share storage still share it."""
         if is_small(tensor):
             return tensor
+        if tensor.layout in LAYOUTS:
+            *indices, values = parts_of(tensor)
+            values = values.clone()  # torch makes no fake of what is a view of a sparse tensor
+            return fake_sparse(self._fake, tensor, (*indices, self._place(values)))
         fake = self._fake.from_tensor(tensor)
         if tensor.untyped_storage().nbytes() == tensor.nbytes:  # no view: what is written to its base would go unseen
             self._operators.values.know(fake, tensor, of=READ)

@@ -32,6 +32,7 @@ from surefoot.meters.meter import Operators, linear_as_ever
 from surefoot.records.out_of_memory import Batch, Held, LiveTensor, OutOfMemory, elements
 from surefoot.trees import tensors_in
 from surefoot.world import cuda
+from surefoot.world.kernels import Kernel
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -283,6 +284,7 @@ class _NoKernels:
     def __init__(self) -> None:
         self.too_large: set[Any] = set()
         self.unknown: set[str] = set()
+        self.sparse: dict[Any, Kernel] = {}
 
     def measured(self, func: Any, args: Any, kwargs: Any) -> None:
         return None

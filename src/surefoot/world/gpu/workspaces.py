@@ -8,9 +8,11 @@ from typing import Any
 import torch
 
 from surefoot.torch_inside.operators import private
+from surefoot.torch_inside.sparse import is_sparse
+from surefoot.trees import tensors_in
 from surefoot.world.gpu.operators import HALVES
 from surefoot.world.gpu.target import Gpu
-from surefoot.world.kernels import Kernel, Result
+from surefoot.world.kernels import Kernel, Result, called
 
 aten = torch.ops.aten
 _PRODUCTS = (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)
@@ -25,11 +27,15 @@ class GpuKernels:
         self.too_large: set[Any] = set()
         self.unknown: set[str] = set()
         """Operators that were seen, and whose workspace no rule knows."""
+        self.sparse: dict[Any, Kernel] = {}
+        """Calls on sparse tensors, as the CPU ran them."""
         self._products: dict[bool, Kernel] = {}
 
     def measured(self, func: Any, args: Any, kwargs: Any) -> Kernel | None:
         """The kernel of a call. None if it needs no memory besides its results."""
         packet = func.overloadpacket
+        if self.sparse and is_sparse(func, tensors_in([args, kwargs]), kwargs):
+            return self.sparse.get(called(func, args, kwargs))
         if packet in _PRODUCTS:
             return self._product()
         if packet in _UNKNOWN:
