@@ -117,7 +117,14 @@ def test_a_recipe_is_still_a_plain_data_class():
 
 def test_a_value_that_can_be_written_as_a_word_is_a_setting_of_the_command_line():
     plain = {name for name, each in SETTINGS.items() if not (name in FUNCTIONS or each.hint is Callable)}
-    assert plain - set(ON_COMMAND_LINE) == {"tokens_per_sample", "bytes_per_token", "about", "name", "target"}
+    assert plain - set(ON_COMMAND_LINE) == {
+        "tokens_per_sample",
+        "bytes_per_token",
+        "made_corpus",
+        "about",
+        "name",
+        "target",
+    }
     assert not FUNCTIONS & set(ON_COMMAND_LINE)
 
 

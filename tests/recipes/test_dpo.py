@@ -239,5 +239,5 @@ def test_what_does_not_fit_is_refused(words, said, model, pairs):
 
 def test_dpo_needs_preferences(model, tmp_path):
     tokens = tuned_models.corpus(tmp_path / "corpus")
-    with pytest.raises(RecipeError, match="is no corpus of them; `surefoot data chat` makes one"):
+    with pytest.raises(RecipeError, match="holds none; they are lines with prompt, chosen and"):
         tuned(model, tokens)

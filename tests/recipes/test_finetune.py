@@ -232,7 +232,7 @@ def test_labels_of_a_file_are_the_next_tokens_already(folder, tmp_path):
     [
         (["task=seq2seq"], "llama has no head for task=seq2seq in transformers; it has causal, classification"),
         (["targets=nothing"], "the linear layers of LlamaForCausalLM are down_proj, gate_proj"),
-        (["data=nowhere"], "data=nowhere is neither a corpus nor a .safetensors file"),
+        (["data=nowhere"], "there is no data=nowhere; name a file or folder"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_does(words, said, folder):

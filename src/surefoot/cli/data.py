@@ -87,7 +87,7 @@ def chat(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE.jsonl...", help="lines with messages, prompt and completion, or prompt, chosen and rejected"
+            metavar="FILE...", help="JSON lines, a JSON list, Parquet, Arrow, or a folder of them, as people write them"
         ),
     ],
     model: Annotated[
@@ -97,22 +97,24 @@ def chat(
     context: Annotated[int, typer.Option(min=2, help="the most tokens of a conversation")],
     too_long: Annotated[str, typer.Option(help="what to do with longer ones: drop, or cut at the end")] = "drop",
     held_out: Annotated[float, typer.Option(min=0, max=0.5, help="share of the conversations to hold out")] = 0.0,
+    broken: Annotated[str, typer.Option(help="what to do at a line that cannot be read: stop, or skip it")] = "stop",
     json: JsonOption = False,
 ) -> None:
     """Turns conversations into a corpus by the tokenizer's own chat template. Only the assistant's tokens bear loss.
 
-    `surefoot data preview CORPUS` shows which those are. Lines with `chosen` and `rejected` are preferences, from which
-    `finetune` learns with `loss=dpo`.
+    It recognises messages with tools, ShareGPT, Alpaca, questions and answers, preferences and plain text. Preferences
+    are what `finetune` learns from with `loss=dpo`. `surefoot data preview CORPUS` shows which tokens bear loss.
 
     Example: `surefoot data chat train.jsonl --model llama/ --to corpus --context 2048`
     """
     from typing import get_args
 
-    from surefoot.finetuning.chat_corpus import TooLong, write_chat_corpus
+    from surefoot.finetuning.chat_corpus import Broken, TooLong, write_chat_corpus
     from surefoot.reports.chat import chat_text
 
-    if too_long not in get_args(TooLong):
-        raise typer.BadParameter(f"--too-long is one of {', '.join(get_args(TooLong))}, not {too_long!r}")
+    for name, given, known in (("--too-long", too_long, TooLong), ("--broken", broken, Broken)):
+        if given not in get_args(known):
+            raise typer.BadParameter(f"{name} is one of {', '.join(get_args(known))}, not {given!r}")
     made = write_chat_corpus(
         files,
         to,
@@ -120,6 +122,7 @@ def chat(
         context=context,
         too_long=too_long,  # type: ignore[arg-type]
         held_out=held_out,
+        broken=broken,  # type: ignore[arg-type]
     )
     _show(made, chat_text, json=json)
 

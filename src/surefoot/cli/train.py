@@ -84,6 +84,8 @@ def train(
     from surefoot.reports.run import run_text
     from surefoot.ways.train import train as way
 
+    if loaded.made_corpus and rank() == 0:
+        _show_conversion(loaded.made_corpus, json=json)
     planned, unplanned = None, ""
     if plan and rank() == 0:
         planned, unplanned = _planned(loaded, run, anew=accept_change, measure=measure)
@@ -115,6 +117,17 @@ def train(
         raise typer.Exit(UNSAVED)
     if record.status == "interrupted":
         raise typer.Exit(RESUMABLE)
+
+
+def _show_conversion(corpus: str, *, json: bool) -> None:
+    """Prints what became of the user's files, and three samples with the tokens that bear loss marked."""
+    from surefoot.finetuning.chat_corpus import preview, read_report
+    from surefoot.reports.chat import chat_text, preview_text
+
+    console = PlainConsole(stderr=json)
+    console.print(chat_text(read_report(corpus)))
+    console.print(preview_text(preview(corpus), most=600))
+    console.print(f"to look at more: surefoot data preview {corpus}", style="dim", highlight=False)
 
 
 def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> tuple[Plan | None, str]:

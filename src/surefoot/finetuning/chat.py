@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from surefoot.errors import DataError
-from surefoot.finetuning.empty_turns import Message, empty_turns, is_blank, span_of, unwritten, without_null
+from surefoot.finetuning.empty_turns import Message, empty_turns, is_blank, muted, span_of, unwritten, without_null
 from surefoot.finetuning.template_limits import TemplateLimit, limited_template
 
 ROLES = ("template", "system", "user", "assistant", "tool", "prompt", "completion")
 """Who speaks. What only the template writes, and a role that is not in this list, count as `template`."""
-ALL_ROLES = (*ROLES, "chosen", "rejected")
-"""In preferences, the answers have roles of their own."""
+ALL_ROLES = (*ROLES, "chosen", "rejected", "text")
+"""In preferences, the answers have roles of their own. In plain text, everything is `text`."""
 _NAME = "the chat template"
 
 
@@ -90,6 +90,23 @@ def prompt_tokens(prompt: str, tokenizer: Any) -> list[int]:
     return tokens
 
 
+def text_pieces(text: str, tokenizer: Any, context: int) -> list[Conversation]:
+    """Plain text, in which every token bears loss, in pieces of at most `context` tokens.
+
+    A piece begins with the last token of the one before it, so that each token is predicted once.
+    """
+    begin = tokenizer.bos_token
+    if begin and text.startswith(begin):  # the text has its start token: a second one would be a mistake
+        tokens = list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    else:
+        tokens = prompt_tokens(text, tokenizer)
+    if tokenizer.eos_token_id is not None and tokens[-1:] != [tokenizer.eos_token_id]:
+        tokens.append(tokenizer.eos_token_id)
+    mark = 2 * ALL_ROLES.index("text") + (not is_blank(text))
+    pieces = (tokens[first : first + context] for first in range(0, max(1, len(tokens) - 1), context - 1))
+    return [Conversation(each, [mark] * len(each), empty_turns=int(is_blank(text))) for each in pieces]
+
+
 # ---------------------------------------------------------------------------------------- messages
 
 
@@ -130,7 +147,7 @@ def chat(messages: Any, tokenizer: Any, *, tools: Any = None, silent: int = 0) -
     begin = _end_of(messages[:silent], tokenizer, whole, tools) if silent else 0
     ignored = unwritten(messages, whole, render)
     empty = [number for number in empty_turns(messages, ignored) if number >= silent]
-    mute = [(0, begin), *(span_of(number, messages, whole, render) for number in empty)]
+    mute = [(0, begin), *(span_of(number, messages, whole, render) for number in {*empty, *muted(messages)})]
     heard = [
         bool(bear) and not any(first <= place < end for first, end in mute)
         for bear, place in zip(bears, places, strict=True)

@@ -46,6 +46,11 @@ def empty_turns(messages: list[Message], ignored: tuple[str, ...]) -> list[int]:
     ]
 
 
+def muted(messages: list[Message]) -> list[int]:
+    """The places of messages that the data itself keeps from the loss: `weight` 0 as OpenAI, or `train` false."""
+    return [number for number, each in enumerate(messages) if each.get("weight") == 0 or each.get("train") is False]
+
+
 def span_of(number: int, messages: list[Message], whole: str, render: Render) -> tuple[int, int]:
     """Where a message stands in the text of all. It may be anywhere in it if the template does not show where."""
     before = _or_none(render, messages[:number]) if number else ""

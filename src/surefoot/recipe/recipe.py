@@ -406,6 +406,12 @@ class Recipe:
         changes="nothing",
     )
     seed: int = setting(0, "Every random number follows from it.", at_least=0)
+    made_corpus: str | None = setting(
+        None,
+        "The corpus that the recipe made of the user's files. `train` prints what became of them, and three samples.",
+        changes="nothing",
+        command_line=False,
+    )
     about: str = setting("", "One line: what is learned from what.", changes="nothing", command_line=False)
     name: str = setting(
         "recipe", "The name of the recipe. `load_recipe` fills it in.", changes="nothing", command_line=False

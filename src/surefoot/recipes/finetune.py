@@ -1,9 +1,10 @@
 """finetune: trains a transformers model from a local folder: all of it, adapters on it, or its head.
 
 `model` is a folder as Hugging Face's libraries write it: `config.json` and safetensors. Nothing is downloaded, and no
-code of the folder runs. `method` says what is trained, and `data` what from: a corpus of `surefoot data tokenize` or
-`surefoot data chat`, or a safetensors file whose tensors are the model's arguments. Without `data` it takes random
-numbers, to plan and profile. `loss=dpo` learns from preferences. Needs peft and transformers.
+code of the folder runs. `method` says what is trained, and `data` what from: conversations, instructions, preferences
+or texts in JSON, Parquet, Arrow or a folder of `datasets`; a corpus of `surefoot data`; or a safetensors file whose
+tensors are the model's arguments. Without `data` it takes random numbers, to plan and profile. `loss=dpo` learns from
+preferences. Needs peft and transformers.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from surefoot.data.packing import PackedDocuments
 from surefoot.data.pairs import Pairs, padded
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import RecipeError
-from surefoot.finetuning.chat_corpus import holds_pairs, is_chat, marks_of, read_report
+from surefoot.finetuning.chat_corpus import Broken, TooLong, holds_pairs, is_chat, marks_of, read_report
+from surefoot.finetuning.converted import Conversion, converted, is_convertible
 from surefoot.finetuning.dpo import RandomPairs, dpo_loss, dpo_metrics
 from surefoot.finetuning.local_folder import overruled, read_config, vocabulary_of
 from surefoot.finetuning.methods import ALL_LINEAR, BY_PEFT, Adapt, Method
@@ -52,8 +54,8 @@ class Source:
     collate: Callable[[list[Any]], Any] | None = None
 
 
-def source_of(config: Any, task: Task, model: str, data: str, context: int, packed: bool) -> Source:
-    """The samples that `data` names."""
+def source_of(config: Any, task: Task, model: str, data: str, context: int, packed: bool, called: str) -> Source:
+    """The samples that `data` names. `called` is what the user calls them."""
     if not data:
         rows = partial(RandomSamples, config, task, model, context)
         return Source(rows, "nothing: random numbers, for planning and profiling; set data=")
@@ -61,17 +63,17 @@ def source_of(config: Any, task: Task, model: str, data: str, context: int, pack
         return Source(partial(Columns, data), f"the samples in {data}")
     if not is_corpus(data):
         raise RecipeError(
-            f"data={data} is neither a corpus nor a .safetensors file; `surefoot data tokenize` makes a corpus of text "
-            "and `surefoot data chat` one of conversations"
+            f"there is no data={data}; name a file or folder of conversations, preferences or texts, a corpus of "
+            "`surefoot data`, or a .safetensors file"
         )
     if task not in ("causal", "masked"):
         raise RecipeError(f"task={task} cannot learn from the corpus {data}; give a .safetensors file with labels")
     corpus = open_corpus(data)
     refuse_other_vocabulary(corpus.manifest.vocabulary, data, vocabulary_of(text_of(config), model), model)
     if holds_pairs(data):
-        raise RecipeError(f"{data} holds preferences, which loss=dpo learns from")
+        raise RecipeError(f"{called} holds preferences, which loss=dpo learns from: set loss=dpo")
     if is_chat(data):
-        return _conversations(data, task, context)
+        return _conversations(data, task, context, called)
     kind = PackedDocuments if packed else TokenWindows
     train, held_out = corpus.only("train"), corpus.only(HELD_OUT)
     has_held_out = bool(held_out.manifest.shards)
@@ -83,16 +85,16 @@ def source_of(config: Any, task: Task, model: str, data: str, context: int, pack
     )
 
 
-def _conversations(data: str, task: Task, context: int) -> Source:
+def _conversations(data: str, task: Task, context: int, called: str) -> Source:
     """Conversations, of which only the assistant's tokens bear loss."""
     if task != "causal":
-        raise RecipeError(f"{data} holds conversations, which task=causal learns from, not task={task}")
+        raise RecipeError(f"{called} holds conversations, which task=causal learns from, not task={task}")
     refuse_long(data, context)
     corpus, marks = open_corpus(data), open_corpus(marks_of(data))
     parts = {part: (corpus.only(part), marks.only(part)) for part in ("train", HELD_OUT)}
     return Source(
         partial(MarkedDocuments, *parts["train"], context),
-        f"{parts['train'][0].manifest.documents:,} conversations in {data}",
+        f"{parts['train'][0].manifest.documents:,} conversations in {called}",
         partial(MarkedDocuments, *parts[HELD_OUT], context) if parts[HELD_OUT][0].manifest.shards else None,
     )
 
@@ -107,7 +109,7 @@ def refuse_long(data: str, context: int) -> None:
         )
 
 
-def preferences_of(config: Any, task: Task, model: str, method: Method, data: str, context: int) -> Source:
+def preferences_of(config: Any, task: Task, model: str, method: Method, data: str, context: int, called: str) -> Source:
     """The pairs of a better and a worse answer that `data` names."""
     if task != "causal":
         raise RecipeError(f"loss=dpo compares answers of a model that predicts the next token: task=causal, not {task}")
@@ -118,8 +120,8 @@ def preferences_of(config: Any, task: Task, model: str, method: Method, data: st
         return Source(rows, f"nothing: random pairs, for planning and profiling; set data=; {how}")
     if not (is_corpus(data) and holds_pairs(data)):
         raise RecipeError(
-            f"loss=dpo learns from preferences, and data={data} is no corpus of them; `surefoot data chat` makes one "
-            "of lines with prompt, chosen and rejected"
+            f"loss=dpo learns from preferences, and data={called} holds none; they are lines with prompt, chosen and "
+            "rejected"
         )
     corpus, marks = open_corpus(data), open_corpus(marks_of(data))
     refuse_other_vocabulary(corpus.manifest.vocabulary, data, vocabulary, model)
@@ -131,7 +133,7 @@ def preferences_of(config: Any, task: Task, model: str, method: Method, data: st
     }
     return Source(
         parts[TRAIN],
-        f"{corpus.only(TRAIN).manifest.documents // 2:,} pairs in {data}; {how}",
+        f"{corpus.only(TRAIN).manifest.documents // 2:,} pairs in {called}; {how}",
         parts[HELD_OUT] if corpus.only(HELD_OUT).manifest.shards else None,
         collate=padded,
     )
@@ -156,6 +158,9 @@ def finetune(
     targets: str = ALL_LINEAR,
     context: Count = 512,
     packed: bool = False,
+    too_long: TooLong = "drop",
+    broken: Broken = "stop",
+    held_out: Share = 0.0,
     micro_batch_size: Count = 1,
     lr: RateOrNone = None,
     max_steps: Count = 200,
@@ -166,11 +171,14 @@ def finetune(
 ) -> Recipe:
     config = read_config(model, recipe="finetune", knob="model")
     config.use_cache = False
-    prefers = loss == "dpo"
+    prefers, made = loss == "dpo", None
+    if is_convertible(data):
+        how = Conversion(context + 1, too_long, held_out, broken)
+        made = str(converted(data, model, how))
     if prefers:
-        source = preferences_of(config, task, model, method, data, context)
+        source = preferences_of(config, task, model, method, made or data, context, data)
     else:
-        source = source_of(config, task, model, data, context, packed)
+        source = source_of(config, task, model, made or data, context, packed, data)
     usual = RATES[method] * (DPO_SHARE if prefers else 1.0)
     by_task = masked_loss(mask_token_of(config, model)) if task == "masked" else task_loss
     adapt = Adapt(method, task, precision, rank, alpha, dropout, targets)
@@ -192,6 +200,7 @@ def finetune(
         max_grad_norm=1.0,
         max_steps=max_steps,
         precision=precision,
+        made_corpus=made,
         about=f"{method}{' by dpo' if prefers else ''} on {config.model_type} from {model}, from {source.about}"
         + overruled(config, precision),
     )

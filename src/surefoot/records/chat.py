@@ -29,6 +29,16 @@ class ChatReport:
     """Lines in which the assistant says nothing. Such a turn bears no loss."""
     unwritten: dict[str, "Lines"] = field(default_factory=dict)
     """Lines with something that the chat template does not write, by its name, for example `tool_calls`."""
+    shapes: dict[str, int] = field(default_factory=dict)
+    """How many lines had each spelling, for example `ShareGPT`."""
+    which: dict[str, "Lines"] = field(default_factory=dict)
+    """Lines that were cut, dropped or split, by what became of them."""
+    broken: dict[str, "Lines"] = field(default_factory=dict)
+    """Dropped lines that could not be read, by the reason."""
+    parts: dict[str, int] = field(default_factory=dict)
+    """How many lines were kept in each part."""
+    unread: tuple[str, ...] = ()
+    """Splits of the data that nothing was taken from."""
 
 
 @dataclass(frozen=True)
