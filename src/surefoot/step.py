@@ -27,6 +27,7 @@ from surefoot.techniques import (
     ddp,
     deterministic,
     ema,
+    epochs,
     float32,
     freeze,
     fsdp,
@@ -172,6 +173,7 @@ class Step:
             *ema.explain(self.model, self.recipe),
         )
         mixed += [*float32.explain(self.model, self.recipe), *deterministic.explain(self.recipe)]
+        mixed += epochs.explain(self.recipe)
         return (*mixed, *frozen, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
     def evaluate(

@@ -60,7 +60,7 @@ def test_days_and_dollars():
     ("made", "message"),
     [
         (plan(), "name the GPUs with --on"),
-        (plan(time=StepTime(1.0)), "neither max_steps nor max_tokens"),
+        (plan(time=StepTime(1.0)), "none of max_steps, max_tokens and max_epochs"),
         (plan(cost=cost(0.0)), "no price"),
     ],
 )

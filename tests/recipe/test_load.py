@@ -121,7 +121,7 @@ def test_a_default_never_ends_a_run_before_what_the_user_gave(words, steps, gone
 
 
 def test_two_ends_of_a_run_are_refused():
-    with pytest.raises(RecipeError, match="max_steps=500 and max_tokens=1e11 both end the run: give one of them"):
+    with pytest.raises(RecipeError, match="max_steps=500 and max_tokens=1e11 each end the run: give one of them"):
         load_recipe("llama", ["max_tokens=1e11", "max_steps=500"])
     assert load_recipe("regression", ["max_tokens=80", "max_steps=none"]).max_tokens == 80
 

@@ -121,6 +121,7 @@ def test_a_value_that_can_be_written_as_a_word_is_a_setting_of_the_command_line(
         "tokens_per_sample",
         "bytes_per_token",
         "made_corpus",
+        "epoch_samples",
         "about",
         "name",
         "target",

@@ -78,7 +78,7 @@ def test_a_warmup_of_tokens_that_ends_within_a_step_reaches_one_there():
 
 
 def test_steps_and_tokens_do_not_mix():
-    with pytest.raises(RecipeError, match="in steps, or all in tokens, not a mix"):
+    with pytest.raises(RecipeError, match="in steps, all in tokens, or all as shares, not a mix"):
         warmup_stable_decay(warmup_steps=10, decay_tokens=1000)
 
 

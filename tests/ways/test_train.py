@@ -49,7 +49,7 @@ def test_max_tokens_ends_a_run_too(small_recipe):
 
 def test_a_recipe_without_an_end_is_refused(small_recipe, tmp_path):
     recipe = dataclasses.replace(small_recipe("cruncher"), max_steps=None)
-    with pytest.raises(RecipeError, match="set max_steps or max_tokens"):
+    with pytest.raises(RecipeError, match="set max_steps, max_tokens or max_epochs"):
         surefoot.train(recipe, path=str(tmp_path / "run"))
 
 

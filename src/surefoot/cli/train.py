@@ -82,6 +82,7 @@ def train(
     from surefoot.integrations.writers import open_writers
     from surefoot.reports.live import LiveView
     from surefoot.reports.run import run_text
+    from surefoot.techniques.mesh import layout_of, with_global_batch
     from surefoot.ways.train import train as way
 
     if loaded.made_corpus and rank() == 0:
@@ -90,7 +91,8 @@ def train(
     if plan and rank() == 0:
         planned, unplanned = _planned(loaded, run, anew=accept_change, measure=measure)
     console = PlainConsole(stderr=json, quiet=rank() > 0)
-    shown = LiveView(loaded.steps() or 0, console=console, warning=unplanned)
+    of_all_ranks = with_global_batch(loaded, layout_of(loaded, rank=rank(), ranks=rank_count()))
+    shown = LiveView(of_all_ranks.steps() or 0, console=console, warning=unplanned)
     with shown as view, open_writers(_writers_to_open(log)) as writers:
 
         def tell(*told: Any) -> None:

@@ -38,4 +38,4 @@ def _cost(plan: Plan, budget: Budget) -> tuple[Limit, ...]:
 def _missing(plan: Plan) -> str:
     if plan.time is None:
         return "name the GPUs with --on, for example --on 8xh100-sxm"
-    return "the recipe sets neither max_steps nor max_tokens"
+    return "the recipe sets none of max_steps, max_tokens and max_epochs"

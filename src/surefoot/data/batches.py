@@ -85,7 +85,7 @@ def batches_of(recipe: Recipe, *, first_step: int = 0, ahead: bool = False, rank
     return micro_batches(
         build_data(recipe),
         size=recipe.micro_batch_size,
-        seed=recipe.seed,
+        seed=recipe.seed_of_data,
         first=first_step * recipe.micro_batches(ranks),
         rank=rank,
         ranks=ranks,

@@ -64,7 +64,7 @@ def sizes_of(
     per_step = recipe.micro_batches(ranks)
     length = -(-len(cast(Sized, dataset)) // recipe.micro_batch_size)
     most = min(length, (recipe.steps() or length) * per_step * ranks)
-    batches = micro_batches(dataset, size=recipe.micro_batch_size, seed=recipe.seed, collate=recipe.collate)
+    batches = micro_batches(dataset, size=recipe.micro_batch_size, seed=recipe.seed_of_data, collate=recipe.collate)
     looked, began = list[int](), clock()
     while len(looked) < most and (not looked or clock() - began < seconds):
         looked.append(sum(part.nbytes for each in tensors_in(next(batches)) for part in plain(each)))

@@ -30,7 +30,7 @@ from surefoot.planning.mfu import FORMATS
 from surefoot.planning.repeated_blocks import Repeats, find_repeats
 from surefoot.planning.timing.rehearse import rehearse
 from surefoot.planning.unrolled_trace import FEWEST, run_few
-from surefoot.recipe.build import build_data, build_evaluation
+from surefoot.recipe.build import build_data, build_evaluation, with_epoch
 from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.sources import has_state
 from surefoot.records.plan import LEFT_OUT, Fit, Plan, RunCost, needed_bytes
@@ -61,6 +61,7 @@ def plan_recipe(
     sheet = here() if measure or on == HERE else None
     recipe = with_global_batch(recipe, layout_of(recipe, ranks=ranks))
     data = build_data(recipe)
+    recipe = with_epoch(recipe, data)
     # Data is built once, since it may take minutes; a source with a state is built for each look, to begin anew.
     known = recipe if has_state(data) else dataclasses.replace(recipe, data=lambda: data)
     sizes = sizes_of(known, ranks=layout_of(recipe, ranks=ranks).data_ranks)

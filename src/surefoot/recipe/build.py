@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import RecipeError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def build_model(recipe: Recipe) -> nn.Module:
     """The recipe's model. It leaves the random generators as the model left them."""
-    seed_all(recipe.seed)
+    seed_all(recipe.seed_of_init)
     model = checked_model(recipe.model(), recipe.name)
     return model if recipe.adapt is None else checked_model(recipe.adapt(model), recipe.name, "adapt()")
 
@@ -29,6 +30,20 @@ def build_data(recipe: Recipe) -> Dataset[Any]:
     """The recipe's training data."""
     with _seeded(recipe, "data"):
         return checked_data(recipe.data(), f"{recipe.name}: data()", recipe.data)
+
+
+def with_epoch(recipe: Recipe, data: Any = None) -> Recipe:
+    """The recipe with the number of samples of an epoch, if it ends after epochs. `data` saves building it again."""
+    if recipe.max_epochs is None or recipe.epoch_samples is not None:
+        return recipe
+    data = build_data(recipe) if data is None else data
+    try:
+        return replace(recipe, epoch_samples=len(data))
+    except TypeError:
+        raise RecipeError(
+            f"max_epochs={recipe.max_epochs:g} needs data with a length, and {type(data).__name__} has none; "
+            "set max_steps or max_tokens"
+        ) from None
 
 
 def build_evaluation(recipe: Recipe) -> Dataset[Any]:
@@ -50,5 +65,5 @@ def build_test(recipe: Recipe, name: str) -> Dataset[Any]:
 def _seeded(recipe: Recipe, part: str) -> Iterator[None]:
     """Data is real in every world, and building it does not change the random generators."""
     with unseen(), kept():
-        seed_all(derive(recipe.seed, part))
+        seed_all(derive(recipe.seed_of_data, part))
         yield

@@ -22,7 +22,7 @@ from surefoot.torch_inside.version import require_torch
 SETTINGS = {name: each for name, each in DECLARED.items() if each.on_command_line}
 """The fields that a command line may set for any recipe, even if the recipe's function does not take them."""
 
-ENDS = ("max_steps", "max_tokens")
+ENDS = ("max_steps", "max_tokens", "max_epochs")
 """The settings that say when a run ends. In a recipe, the earlier one counts; whoever starts the run gives one."""
 
 _SOURCE = "__surefoot_source__"
@@ -41,10 +41,8 @@ def load_recipe(target: str, words: Iterable[str] = ()) -> Recipe:
     for name in values:
         if name not in known:
             raise unknown_knob(target, name, known)
-    if all(values.get(name, "none").lower() != "none" for name in ENDS):
-        raise RecipeError(
-            f"{' and '.join(f'{name}={values[name]}' for name in ENDS)} both end the run: give one of them"
-        )
+    if len(ends := [f"{name}={values[name]}" for name in ENDS if values.get(name, "none").lower() != "none"]) > 1:
+        raise RecipeError(f"{' and '.join(ends)} each end the run: give one of them")
     return make_recipe(target, {name: convert(name, text, known[name]) for name, text in values.items()})
 
 

@@ -79,6 +79,7 @@ Share = Annotated[float, Range(float, 0, 1)]
 Number = Annotated[float, Range(float, -1e30, 1e30)]
 CountOrNone = Annotated[int | None, Range(int, 1, 10**9, none=True)]
 LayersOrNone = Annotated[int | None, Range(int, 1, 10_000, none=True)]
+PositiveOrNone = Annotated[float | None, Range(float, 0, above=True, none=True)]
 RateOrNone = Annotated[float | None, Range(float, 0, none=True)]
 """Hints for the knobs of a recipe: `def gpt(layers: Layers = 12, lr: Rate = 6e-4) -> Recipe`."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from surefoot.errors import RecipeError
@@ -79,9 +81,9 @@ class Recipe:
     Each field is a setting. `name=value` on a command line sets those that are text, numbers or truth values, for any
     recipe. The reference lists all fields with their types, defaults and ranges, and so does `help(Recipe)`.
 
-    A run counts tokens, or samples if a sample is one token. It ends after `max_steps` or `max_tokens`, whichever comes
-    first. Each rank accumulates micro-batches until an update has `global_batch_tokens`; without it, an update is one
-    micro-batch of each rank. On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model.
+    A run counts tokens, or samples if a sample is one token. It ends after `max_steps`, `max_tokens` or `max_epochs`,
+    whichever comes first. Each rank accumulates micro-batches until an update has `global_batch_tokens`; without it, an
+    update is one micro-batch of each rank. On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model.
     """
 
     model: Callable[[], Any] = field(
@@ -124,6 +126,19 @@ class Recipe:
     )
     max_steps: int | None = setting(None, "Ends the run after this many updates.", at_least=1)
     max_tokens: int | None = setting(None, "Ends the run after this many tokens.", at_least=1)
+    max_epochs: float | None = setting(
+        None,
+        "Ends the run after this many passes over the data, such as 3 or 0.5. If the last one ends inside a step, the "
+        "step is taken whole. A step may hold samples of two epochs.",
+        above=0,
+    )
+    epoch_samples: int | None = setting(
+        None,
+        "Samples of one epoch. Counted from the data if `max_epochs` needs it.",
+        at_least=1,
+        changes="nothing",
+        command_line=False,
+    )
     precision: Precision = setting(
         "32-true", "The format of the parameters and of what is computed. See docs/guide/techniques.md."
     )
@@ -406,6 +421,14 @@ class Recipe:
         changes="nothing",
     )
     seed: int = setting(0, "Every random number follows from it.", at_least=0)
+    init_seed: int | None = setting(
+        None, "The seed of the first weights, also of new adapters and heads. With None, that is `seed`.", at_least=0
+    )
+    data_seed: int | None = setting(
+        None,
+        "The seed of the data: its order, and what is drawn for each sample and batch. With None, that is `seed`.",
+        at_least=0,
+    )
     made_corpus: str | None = setting(
         None,
         "The corpus that the recipe made of the user's files. `train` prints what became of them, and three samples.",
@@ -512,10 +535,36 @@ class Recipe:
         return wanted // tokens
 
     def steps(self) -> int | None:
-        """Optimizer updates in the whole run; None if neither `max_steps` nor `max_tokens` is set."""
+        """Optimizer updates in the whole run; None if nothing ends it."""
         by_tokens = None if self.max_tokens is None else -(-self.max_tokens // self.tokens_per_step)
-        given = [steps for steps in (self.max_steps, by_tokens) if steps is not None]
+        given = [steps for steps in (self.max_steps, by_tokens, self._steps_by_epochs()) if steps is not None]
         return min(given) if given else None
+
+    def _steps_by_epochs(self) -> int | None:
+        """Updates in `max_epochs`, rounded up: a step is taken whole."""
+        if self.max_epochs is None:
+            return None
+        if self.epoch_samples is None:
+            from surefoot.recipe.build import with_epoch
+
+            object.__setattr__(self, "epoch_samples", with_epoch(self).epoch_samples)  # once, also for changed copies
+        samples = Fraction(str(self.max_epochs)) * int(self.epoch_samples or 0)
+        return max(1, math.ceil(samples / self.samples_per_step))
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of one optimizer update, over all ranks."""
+        return self.tokens_per_step // self.tokens_per_sample
+
+    @property
+    def seed_of_init(self) -> int:
+        """The seed of the first weights."""
+        return self.seed if self.init_seed is None else self.init_seed
+
+    @property
+    def seed_of_data(self) -> int:
+        """The seed of the data and its order."""
+        return self.seed if self.data_seed is None else self.data_seed
 
 
 SETTINGS = settings_in(Recipe)

@@ -8,7 +8,7 @@ preferences. Needs peft and transformers.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from surefoot.finetuning.methods import ALL_LINEAR, BY_PEFT, Adapt, Method
 from surefoot.finetuning.optimizers import OptimizerName, optimizer_of
 from surefoot.finetuning.reference_file import read_reference
 from surefoot.finetuning.tasks import RandomSamples, Task, build, mask_token_of, masked_loss, task_loss, text_of
-from surefoot.recipe.ranges import Count, Positive, RateOrNone, Share
+from surefoot.recipe.ranges import Count, CountOrNone, Positive, PositiveOrNone, RateOrNone, Share
 from surefoot.recipe.recipe import Precision
 from surefoot.records.manifest import HELD_OUT, TRAIN
 from surefoot.techniques.schedule import warmup_cosine
@@ -163,7 +163,9 @@ def finetune(
     held_out: Share = 0.0,
     micro_batch_size: Count = 1,
     lr: RateOrNone = None,
-    max_steps: Count = 200,
+    max_steps: CountOrNone = 200,
+    max_epochs: PositiveOrNone = None,
+    global_batch_tokens: CountOrNone = None,
     precision: Precision = "32-true",
     loss: Loss = "task",
     beta: Positive = 0.1,
@@ -182,25 +184,28 @@ def finetune(
     usual = RATES[method] * (DPO_SHARE if prefers else 1.0)
     by_task = masked_loss(mask_token_of(config, model)) if task == "masked" else task_loss
     adapt = Adapt(method, task, precision, rank, alpha, dropout, targets)
-    return Recipe(
+    recipe = Recipe(
         model=lambda: adapt.built(partial(build, config, task)),
         init_from=model,
         adapt=adapt,
         data=source.data,
         evaluation=source.evaluation,
-        evaluate_every=max(1, max_steps // 10) if source.evaluation else None,
+        evaluate_every=1 if source.evaluation else None,
         bytes_per_token=source.bytes_per_token,
         loss=dpo_loss(beta) if prefers else by_task,
         metrics=dpo_metrics(beta) if prefers else None,
         collate=source.collate,
         optimizer=optimizer_of(optimizer, usual if lr is None else lr),
-        schedule=warmup_cosine(warmup_steps=max(1, max_steps // 20)),
+        schedule=warmup_cosine(warmup_share=0.05),
         micro_batch_size=micro_batch_size,
         tokens_per_sample=context if task in ("causal", "masked", "seq2seq") and not prefers else 1,
         max_grad_norm=1.0,
-        max_steps=max_steps,
+        max_steps=max_steps if max_epochs is None else None,
+        max_epochs=max_epochs,
+        global_batch_tokens=global_batch_tokens,
         precision=precision,
         made_corpus=made,
         about=f"{method}{' by dpo' if prefers else ''} on {config.model_type} from {model}, from {source.about}"
         + overruled(config, precision),
     )
+    return replace(recipe, evaluate_every=max(1, (recipe.steps() or 10) // 10)) if source.evaluation else recipe

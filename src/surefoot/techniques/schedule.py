@@ -1,7 +1,7 @@
 """Schedule: the learning rate of each step, as a factor of the optimizer's own.
 
 A schedule is a function of the step, counted from 0, and of the number of steps. So the factor of any step depends
-only on its number. Lengths are in steps or in tokens: `warmup_cosine(warmup_tokens=10_000_000)`.
+only on its number. Lengths are in steps, in tokens or a share of the run: `warmup_cosine(warmup_tokens=10_000_000)`.
 
 A function that takes one thing, the optimizer, returns a scheduler of torch instead.
 """
@@ -19,17 +19,23 @@ from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.returned import checked_factor, checked_scheduler
 
 
-def constant(*, warmup_steps: float | None = None, warmup_tokens: int | None = None) -> Schedule | ByToken:
+def constant(
+    *, warmup_steps: float | None = None, warmup_tokens: int | None = None, warmup_share: float | None = None
+) -> Schedule | ByToken:
     """The optimizer's learning rate at every step; with a warmup, after a linear rise."""
 
     def make(warmup: float) -> Schedule:
         return lambda step, steps: _rise(step, warmup)
 
-    return _in_steps(make, steps=(warmup_steps,), tokens=(warmup_tokens,))
+    return _in_steps(make, steps=(warmup_steps,), tokens=(warmup_tokens,), shares=(warmup_share,))
 
 
 def warmup_cosine(
-    *, warmup_steps: float | None = None, warmup_tokens: int | None = None, floor: float = 0.1
+    *,
+    warmup_steps: float | None = None,
+    warmup_tokens: int | None = None,
+    warmup_share: float | None = None,
+    floor: float = 0.1,
 ) -> Schedule | ByToken:
     """A linear rise over the warmup, then half a cosine down to `floor` at the last step."""
 
@@ -42,7 +48,27 @@ def warmup_cosine(
 
         return factor
 
-    return _in_steps(make, steps=(warmup_steps,), tokens=(warmup_tokens,))
+    return _in_steps(make, steps=(warmup_steps,), tokens=(warmup_tokens,), shares=(warmup_share,))
+
+
+def warmup_linear(
+    *,
+    warmup_steps: float | None = None,
+    warmup_tokens: int | None = None,
+    warmup_share: float | None = None,
+    floor: float = 0.0,
+) -> Schedule | ByToken:
+    """A linear rise over the warmup, then a line down to `floor` at the last step."""
+
+    def make(warmup: float) -> Schedule:
+        def factor(step: int, steps: int) -> float:
+            if step < warmup:
+                return _rise(step, warmup)
+            return 1 - (1 - floor) * _share(step - warmup, steps - warmup)
+
+        return factor
+
+    return _in_steps(make, steps=(warmup_steps,), tokens=(warmup_tokens,), shares=(warmup_share,))
 
 
 def warmup_stable_decay(
@@ -154,11 +180,23 @@ def _share(done: float, whole: float) -> float:
 
 
 def _in_steps(
-    make: Callable[..., Schedule], *, steps: tuple[float | None, ...], tokens: tuple[int | None, ...]
+    make: Callable[..., Schedule],
+    *,
+    steps: tuple[float | None, ...],
+    tokens: tuple[int | None, ...],
+    shares: tuple[float | None, ...] = (),
 ) -> Schedule | ByToken:
-    """A schedule from lengths in steps, or a `ByToken` from lengths in tokens."""
-    if all(length is None for length in tokens):
-        return make(*(length or 0 for length in steps))
-    if any(length is not None for length in steps):
-        raise RecipeError("give all lengths of a schedule in steps, or all in tokens, not a mix")
-    return ByToken(lambda tokens_per_step: make(*((length or 0) / tokens_per_step for length in tokens)))
+    """A schedule from lengths in steps or in shares of the run, or a `ByToken` from lengths in tokens."""
+    given = [lengths for lengths in (steps, tokens, shares) if any(length is not None for length in lengths)]
+    if len(given) > 1:
+        raise RecipeError("give all lengths of a schedule in steps, all in tokens, or all as shares, not a mix")
+    if given == [tokens]:
+        return ByToken(lambda tokens_per_step: make(*((length or 0) / tokens_per_step for length in tokens)))
+    if given == [shares]:
+        return lambda step, whole: make(*(_of_run(share or 0, whole) for share in shares))(step, whole)
+    return make(*(length or 0 for length in steps))
+
+
+def _of_run(share: float, steps: int) -> int:
+    """A share of the steps, rounded down, but at least one step."""
+    return max(1, math.floor(share * steps + 1e-9)) if share else 0

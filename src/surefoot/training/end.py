@@ -91,8 +91,8 @@ def _tokens(run: Run, data: RunData) -> TokenLedger | None:
     recipe = data.recipe
     return ledger_of_run(
         data.batches.dataset,
-        seed=recipe.seed,
-        step_samples=recipe.tokens_per_step // recipe.tokens_per_sample,
+        seed=recipe.seed_of_data,
+        step_samples=recipe.samples_per_step,
         steps=data.batch,
         passed_over=run.passed_over,
     )

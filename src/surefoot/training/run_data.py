@@ -112,7 +112,7 @@ class RunData:
         batches = micro_batches(
             dataset,
             size=recipe.micro_batch_size,
-            seed=recipe.seed,
+            seed=recipe.seed_of_data,
             collate=recipe.collate,
             rank=layout.data_rank,
             ranks=layout.data_ranks,
@@ -138,7 +138,9 @@ class RunData:
     def _identity(self, dataset: Dataset[Any], before: DataIdentity | None) -> DataIdentity:
         items = before.items if before is not None and before.items else None
         whole = self.recipe.data_identity == "all"
-        return identity_of(dataset, seed=self.recipe.seed, workers=self.recipe.loaders, items=items, whole=whole)
+        return identity_of(
+            dataset, seed=self.recipe.seed_of_data, workers=self.recipe.loaders, items=items, whole=whole
+        )
 
     def _batches(self, *, ahead: bool = False) -> Batches:
         layout = self.step.layout

@@ -61,7 +61,7 @@ def check(recipe: Recipe, *, allow: Iterable[str] = ()) -> Findings:
         with noting_attempts() as skipped:
             facts = watcher.facts()
             lost = () if recipe.loss is None else tuple(plain.lost(partial(loss_of, step, world.take(batches))))
-            identity = identity_of(data, seed=recipe.seed, workers=recipe.loaders)
+            identity = identity_of(data, seed=recipe.seed_of_data, workers=recipe.loaders)
             saved, samples = facts[SavedStateFacts], facts[SampleFacts]
             facts = facts.having(
                 replace(saved, lost_attributes=lost, unstable_samples=(identity.unstable, identity.items)),

@@ -40,7 +40,7 @@ def train(
     tell: Tell | None = None,
     memory_limit: int | None = None,
 ) -> Run:
-    """Trains to `max_steps` or `max_tokens` and returns the run. `tell` is called after every step.
+    """Trains to `max_steps`, `max_tokens` or `max_epochs` and returns the run. `tell` is called after every step.
 
     A `plan` is kept with the run, so that its ledger can compare plan and run.
 
@@ -51,7 +51,7 @@ def train(
     directory then says what held the memory.
     """
     if recipe.steps() is None:
-        raise RecipeError(f"{recipe.name} does not say when to stop; set max_steps or max_tokens")
+        raise RecipeError(f"{recipe.name} does not say when to stop; set max_steps, max_tokens or max_epochs")
     if recipe.evaluate_every and recipe.evaluation is None:
         raise RecipeError(
             f"{recipe.name} has evaluate_every={recipe.evaluate_every} and no evaluation data; set both or neither"
