@@ -103,10 +103,14 @@ def limit_bytes(text: str | None) -> int | None:
 
 
 def load(target: str, knobs: list[str] | None) -> Recipe:
-    """The recipe that a command names."""
+    """The recipe that a command names. A model of the hub is said on stderr: commit, licence, size."""
+    from surefoot.finetuning.hub import said
     from surefoot.recipe.load import load_recipe
 
-    return load_recipe(target, knobs or ())
+    recipe = load_recipe(target, knobs or ())
+    if rank() == 0 and (told := said(recipe.init_from)):
+        typer.echo(told, err=True)
+    return recipe
 
 
 def load_other(target: str, knobs: list[str] | None, others: str) -> Recipe:

@@ -76,7 +76,7 @@ def train(
     Example: `surefoot train gpt max_steps=50 --run runs/first`
     """
     limit = limit_bytes(memory_limit)
-    loaded = load(recipe, knobs)
+    loaded = load(recipe, _as_pinned(knobs, run))
     if audit:
         _audit(loaded, run, json=json)
     from surefoot.integrations.writers import open_writers
@@ -90,6 +90,7 @@ def train(
     planned, unplanned = None, ""
     if plan and rank() == 0:
         planned, unplanned = _planned(loaded, run, anew=accept_change, measure=measure)
+    _fetch(loaded)
     console = PlainConsole(stderr=json, quiet=rank() > 0)
     of_all_ranks = with_global_batch(loaded, layout_of(loaded, rank=rank(), ranks=rank_count()))
     shown = LiveView(of_all_ranks.steps() or 0, console=console, warning=unplanned)
@@ -130,6 +131,25 @@ def _show_conversion(corpus: str, *, json: bool) -> None:
     console.print(chat_text(read_report(corpus)))
     console.print(preview_text(preview(corpus), most=600))
     console.print(f"to look at more: surefoot data preview {corpus}", style="dim", highlight=False)
+
+
+def _as_pinned(knobs: list[str] | None, run: Path | None) -> list[str]:
+    """The knobs, with the commit of a model of the hub that the run began with: its branch may have moved since."""
+    from surefoot.records.run import read_run
+
+    words = list(knobs or ())
+    if run is None or not (run / "run.json").exists():
+        return words
+    kept = {f"{name}={str(value).partition('@')[0]}": f"{name}={value}" for name, value in read_run(run).knobs.items()}
+    return [kept.get(word, word) for word in words]
+
+
+def _fetch(recipe: Recipe) -> None:
+    """Downloads the weights of a model of the hub now, with a bar, and not below the live view."""
+    from surefoot.finetuning.hub import WEIGHTS, folder_of
+
+    if recipe.init_from is not None:
+        folder_of(recipe.init_from, WEIGHTS)
 
 
 def _planned(recipe: Recipe, run: Path | None, *, anew: bool, measure: bool) -> tuple[Plan | None, str]:

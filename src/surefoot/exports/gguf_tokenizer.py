@@ -16,6 +16,7 @@ from typing import Any
 from surefoot.exports.byte_tokenizer import END, letters
 from surefoot.exports.formats import need
 from surefoot.exports.text_of_run import text_of
+from surefoot.finetuning.hub import WORDS, folder_of
 from surefoot.recipe.recipe import Recipe
 
 NORMAL, CONTROL, WRITTEN, UNUSED = 1, 3, 4, 5
@@ -74,7 +75,7 @@ def tokenizer_of(recipe: Recipe) -> GgufTokenizer:
         tokens = (*letters(), *([END] if text.end_of_document is not None else []))
         types = tuple(CONTROL if token == END else NORMAL for token in tokens)
         return GgufTokenizer("a tokenizer of bytes", tokens, types, encode=lambda text: [*text.encode()], **ends)
-    folder = Path(recipe.init_from or "")
+    folder = Path(folder_of(recipe.init_from or "", WORDS))
     if recipe.init_from and (folder / TABLE).is_file():
         return _read(folder / TABLE, "tokenizer of the folder it began with", **_of_folder(folder))
     return GgufTokenizer("no tokenizer")

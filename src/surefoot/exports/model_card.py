@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from surefoot.costs.ledgers import ledger_of
+from surefoot.finetuning.hub import is_of_hub, licence_of
 from surefoot.records.export import Export
 from surefoot.records.plan import read_plan
 from surefoot.records.run import Run
@@ -15,12 +16,14 @@ from surefoot.units import amount_text, bytes_text, counted, knobs_text, seconds
 CARD = "README.md"
 
 
-def card_of(run: Run, export: Export) -> str:
+def card_of(run: Run, export: Export, *, library: str = "pytorch") -> str:
     """A page of Markdown, with the front matter that Hugging Face's hub reads."""
+    base = str(run.settings.get("init_from") or "")
     return "\n".join(
         (
             "---",
-            "library_name: pytorch",
+            f"library_name: {library}",
+            *_of_base(base),
             f"tags: [{json.dumps(run.recipe)}, surefoot]",
             "---",
             "",
@@ -43,6 +46,14 @@ def card_of(run: Run, export: Export) -> str:
             *_ledger(run),
         )
     )
+
+
+def _of_base(base: str) -> Iterator[str]:
+    """Of a model of the hub, its name and the licence that it states."""
+    if is_of_hub(base):
+        yield f"base_model: {json.dumps(base.partition('@')[0])}"
+        if licence := licence_of(base):
+            yield f"license: {json.dumps(licence)}"
 
 
 def _facts(run: Run, export: Export) -> Iterator[tuple[str, str]]:

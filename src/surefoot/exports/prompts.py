@@ -10,9 +10,9 @@ from surefoot.data.formats import is_corpus
 from surefoot.data.tokenizer import BYTES, library_tokenizer, need
 from surefoot.errors import RunError
 from surefoot.exports.text_of_run import text_of, text_of_corpus
-from surefoot.exports.transformers_folder import TOKENIZER_FILES
 from surefoot.finetuning.chat import end_of_turn, has_template, prompt_tokens, rendered_prompt
 from surefoot.finetuning.chat_corpus import TOKENIZER, has_messages, is_chat
+from surefoot.finetuning.hub import TOKENIZER_FILES, WORDS, folder_of
 from surefoot.finetuning.local_tokenizer import read_tokenizer
 from surefoot.recipe.recipe import Recipe
 
@@ -103,7 +103,7 @@ def words_of_run(path: str, recipe: Recipe, *, raw: bool) -> Words:
         return BytePairs(text.tokenizer)
     if text.kind == "bytes":
         return Bytes()
-    first = Path(recipe.init_from or "")
+    first = Path(folder_of(recipe.init_from or "", WORDS))
     if recipe.init_from and any((first / name).is_file() for name in TOKENIZER_FILES):
         return Pieces(read_tokenizer(str(first)), is_chat=False)
     raise RunError(f"{path} does not say how its text became tokens; name it: --tokenizer bytes|FILE")

@@ -7,22 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import RunError
+from surefoot.finetuning.hub import TOKENIZER_FILES, WORDS, folder_of
 from surefoot.plain_files import make_folder, refusals_of, sync_file, sync_folder
-
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "tokenizer.model",
-    "spiece.model",
-    "preprocessor_config.json",
-)
-"""What else stands in a Hugging Face folder: data that goes with the weights unchanged."""
 
 
 def write_folder(model: Any, folder: Path, source: str | None) -> Path:
@@ -33,10 +19,12 @@ def write_folder(model: Any, folder: Path, source: str | None) -> Path:
             "`surefoot export` writes its weights"
         )
     make_folder(folder)
+    first = folder_of(source or "", WORDS)
     with refusals_of(folder):
         model.save_pretrained(str(folder))
-        for name in TOKENIZER_FILES:
-            given = Path(source or "") / name
+        licences = [each.name for each in Path(first).glob("LICENSE*")] if source else []
+        for name in (*TOKENIZER_FILES, *licences):
+            given = Path(first) / name
             if source and given.is_file() and not (folder / name).exists():
                 shutil.copyfile(given, folder / name)
         for each in folder.iterdir():

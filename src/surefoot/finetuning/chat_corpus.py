@@ -37,6 +37,7 @@ from surefoot.finetuning.chat import (
     role_of,
     text_pieces,
 )
+from surefoot.finetuning.hub import pinned
 from surefoot.finetuning.local_tokenizer import read_tokenizer
 from surefoot.finetuning.preference import ANSWERS, is_preference, preference
 from surefoot.finetuning.shapes import TEXT, shaped
@@ -88,7 +89,7 @@ def write_chat_corpus(
     if to.exists():
         raise DataError(f"{to} exists; name another folder for this corpus")
     read, unread = _splits([Path(each) for each in files], separate=not held_out)
-    tokenizer, draft = read_tokenizer(model), to.with_name(f".{to.name}.part")
+    tokenizer, draft = read_tokenizer(pinned(model)), to.with_name(f".{to.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
     writer, tally = _Writer(draft, smallest_dtype(len(tokenizer)), held_out), _Tally(context, too_long)
     try:

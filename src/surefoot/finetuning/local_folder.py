@@ -1,4 +1,4 @@
-"""Models of transformers from a local folder. Nothing is downloaded, and none of the folder's code is executed."""
+"""Models of transformers by their config, from a folder or the hub. No code of a folder is executed."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ import torch
 from torch import nn
 
 from surefoot.errors import RecipeError, installing
+from surefoot.finetuning.hub import folder_of, is_of_hub
 from surefoot.recipe.recipe import Precision
 from surefoot.records.codec import parse, read_plain_file
 
 
 def read_config(folder: str, *, recipe: str, knob: str) -> Any:
-    """The config in a folder. `recipe` and `knob` are named in error messages."""
+    """The config of a folder, or of a model of the hub. `recipe` and `knob` are named in error messages."""
     try:
         from transformers import AutoConfig
     except ImportError as error:
         raise RecipeError(f"the recipe {recipe} needs transformers: {installing('hf', 'transformers')}") from error
+    name, folder = folder, folder_of(folder)
     if not (Path(folder) / "config.json").is_file():
         raise RecipeError(f"no config.json in {folder}; set {knob} to the folder that holds it")
     try:
         parse(read_plain_file(Path(folder) / "config.json", error=RecipeError))
-        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config.name_or_path = name.partition("@")[0] if is_of_hub(name) else folder
+        return config
     except RecipeError:
         raise
     except Exception as error:  # a wrong field can make transformers raise anything

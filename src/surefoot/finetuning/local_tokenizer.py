@@ -1,4 +1,4 @@
-"""The tokenizer in a local folder, read by transformers. Nothing is downloaded, and no code of the folder runs."""
+"""The tokenizer of a folder, or of a model of the hub, read by transformers. No code of a folder runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import DataError, installing
+from surefoot.finetuning.hub import WORDS, folder_of
 
 
 def read_tokenizer(folder: str) -> Any:
@@ -15,6 +16,7 @@ def read_tokenizer(folder: str) -> Any:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise DataError(f"the tokenizer of a folder needs transformers: {installing('hf', 'transformers')}") from error
+    folder = folder_of(folder, WORDS)
     if not Path(folder).is_dir():
         raise DataError(f"there is no folder {folder}; name the folder with the model's tokenizer.json")
     try:

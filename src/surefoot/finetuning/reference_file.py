@@ -14,6 +14,7 @@ from xxhash import xxh3_128_hexdigest
 
 from surefoot.data.formats import open_corpus
 from surefoot.errors import DataError, RecipeError
+from surefoot.finetuning.hub import is_of_hub, pinned
 from surefoot.plain_files import refusals_of, write_whole
 from surefoot.records.codec import read_record, to_json
 from surefoot.records.reference import Reference
@@ -60,6 +61,8 @@ def read_reference(corpus: str, model: str) -> tuple[Reference, dict[str, torch.
 
 def weights_digest(folder: str) -> str:
     """A digest of the weights in a folder: all of each header, and the beginning of each tensor. Empty without any."""
+    if is_of_hub(folder):
+        return pinned(folder)  # a commit is a digest
     parts = []
     for file in sorted(Path(folder).glob("*.safetensors")):
         with file.open("rb") as opened:

@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 
 from surefoot.data.packing import IGNORED
 from surefoot.errors import RecipeError
+from surefoot.finetuning.hub import WORDS, folder_of
 from surefoot.finetuning.local_folder import built, vocabulary_of
 
 Task = Literal["causal", "masked", "seq2seq", "classification"]
@@ -183,6 +184,7 @@ def mask_token_of(config: Any, folder: str) -> int:
     """The mask token of the folder's tokenizer; for planning without one, the last token of the vocabulary."""
     from pathlib import Path
 
+    folder = folder_of(folder, WORDS)
     if not any((Path(folder) / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
         return vocabulary_of(text_of(config), folder) - 1
     from surefoot.finetuning.local_tokenizer import read_tokenizer

@@ -13,7 +13,7 @@ from surefoot.errors import RecipeError, did_you_mean
 from surefoot.recipe.builtin import RECIPES, builtin_recipes
 from surefoot.recipe.kind import kind_of, split_target
 from surefoot.recipe.knobs import convert, defaults_of, hints_of, parse_words, unknown_knob
-from surefoot.recipe.ranges import check_knobs
+from surefoot.recipe.ranges import check_knobs, settled
 from surefoot.recipe.recipe import SETTINGS as DECLARED
 from surefoot.recipe.recipe import Knob, Recipe
 from surefoot.source.owners import name_as_users, package_of
@@ -53,6 +53,7 @@ def make_recipe(target: str, values: Mapping[str, Knob]) -> Recipe:
     given = {name: value for name, value in values.items() if name in taken}
     check_knobs(function, given)
     _refuse_missing(function, given, target)
+    values = {**values, **(given := settled(function, given))}
     recipe = function(**given)
     if not isinstance(recipe, Recipe):
         raise RecipeError(f"{target} returned {type(recipe).__name__}, not a Recipe")

@@ -71,6 +71,13 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 60 else f"{shown[:60]}…"
 
 
+@dataclass(frozen=True)
+class Settled:
+    """In the hint of a knob whose text may mean something else tomorrow: `settle` says what it means now."""
+
+    settle: Callable[[str], str]
+
+
 Count = Annotated[int, Range(int, 1, 10**9)]
 Layers = Annotated[int, Range(int, 1, 10_000)]
 Rate = Annotated[float, Range(float, 0)]
@@ -90,3 +97,13 @@ def check_knobs(function: Callable[..., Any], values: Mapping[str, Any]) -> None
         for wanted in getattr(hint, "__metadata__", ()):
             if isinstance(wanted, Range) and name in values:
                 wanted.check(name, values[name])
+
+
+def settled(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as the run keeps them: what a text stands for now, where its hint has a `Settled`."""
+    made = dict(values)
+    for name, hint in typing.get_type_hints(function, include_extras=True).items():
+        for each in getattr(hint, "__metadata__", ()):
+            if isinstance(each, Settled) and name in made:
+                made[name] = each.settle(made[name])
+    return made

@@ -1,10 +1,10 @@
-"""finetune: trains a transformers model from a local folder: all of it, adapters on it, or its head.
+"""finetune: trains a transformers model of a folder or the hub: all of it, adapters on it, or its head.
 
-`model` is a folder as Hugging Face's libraries write it: `config.json` and safetensors. Nothing is downloaded, and no
-code of the folder runs. `method` says what is trained, and `data` what from: conversations, instructions, preferences
-or texts in JSON, Parquet, Arrow or a folder of `datasets`; a corpus of `surefoot data`; or a safetensors file whose
-tensors are the model's arguments. Without `data` it takes random numbers, to plan and profile. `loss=dpo` learns from
-preferences. Needs peft and transformers.
+`model` is a folder as Hugging Face's libraries write it, `config.json` and safetensors, or `ORG/NAME` of the hub: its
+commit is kept in the run, and a plan downloads its config only. No code of either runs. `method` says what is trained,
+and `data` what from: conversations, instructions, preferences or texts in JSON, Parquet, Arrow or a folder of
+`datasets`; a corpus of `surefoot data`; or a safetensors file whose tensors are the model's arguments. Without `data`
+it takes random numbers, to plan and profile. `loss=dpo` learns from preferences. Needs peft and transformers.
 """
 
 from collections.abc import Callable
@@ -23,6 +23,7 @@ from surefoot.errors import RecipeError
 from surefoot.finetuning.chat_corpus import Broken, TooLong, holds_pairs, is_chat, marks_of, read_report
 from surefoot.finetuning.converted import Conversion, converted, is_convertible
 from surefoot.finetuning.dpo import RandomPairs, dpo_loss, dpo_metrics
+from surefoot.finetuning.hub import Model, pinned
 from surefoot.finetuning.local_folder import overruled, read_config, vocabulary_of
 from surefoot.finetuning.methods import ALL_LINEAR, BY_PEFT, Adapt, Method
 from surefoot.finetuning.optimizers import OptimizerName, optimizer_of
@@ -148,7 +149,7 @@ def refuse_other_vocabulary(known: int, data: str, here: int, model: str) -> Non
 
 
 def finetune(
-    model: str,
+    model: Model,
     task: Task = "causal",
     method: Method = "lora",
     data: str = "",
@@ -171,6 +172,7 @@ def finetune(
     beta: Positive = 0.1,
     optimizer: OptimizerName = "adamw",
 ) -> Recipe:
+    model = pinned(model)
     config = read_config(model, recipe="finetune", knob="model")
     config.use_cache = False
     prefers, made = loss == "dpo", None

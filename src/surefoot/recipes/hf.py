@@ -1,6 +1,6 @@
-"""hf: a Hugging Face model from the config.json in a local folder, with random weights and random tokens.
+"""hf: a Hugging Face model from a config.json, in a folder or on the hub, with random weights and random tokens.
 
-For planning and profiling, not for learning. Needs transformers. Downloads nothing.
+For planning and profiling, not for learning. Needs transformers. Of the hub it downloads the config only.
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ from torch.utils.data import TensorDataset
 
 from surefoot import Recipe
 from surefoot.errors import RecipeError
+from surefoot.finetuning.hub import Model
 from surefoot.finetuning.local_folder import built, overruled, read_config, vocabulary_of
 from surefoot.recipe.ranges import Count, Rate
 from surefoot.recipe.recipe import Precision
@@ -34,7 +35,7 @@ def build(config: Any) -> nn.Module:
 
 
 def hf(
-    config: str,
+    config: Model,
     context: Count = 512,
     micro_batch_size: Count = 1,
     lr: Rate = 1e-4,

@@ -1,6 +1,7 @@
 """init_from: fills a new model with weights from a file, and never drops a tensor without a word.
 
-The source is a `.safetensors` file, a finished run, an export, or a Hugging Face folder. Tensors are matched by name.
+The source is a `.safetensors` file, a finished run, an export, a Hugging Face folder, or a model of the hub at a
+revision. Tensors are matched by name.
 Names in the source may have one prefix more or fewer than in the model, as after DDP or with a new head; the report
 says so. Each tensor that only one side has, or that has another shape, must be accepted by name.
 """
@@ -19,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 
 from surefoot.checkpoint.consolidate import INDEX
 from surefoot.errors import RecipeError
+from surefoot.finetuning.hub import WEIGHTS, folder_of
 from surefoot.recipe.recipe import Recipe
 from surefoot.records.run import read_run
 from surefoot.techniques.adapters import is_four_bit
@@ -120,6 +122,7 @@ def with_first_weights(recipe: Recipe, reports: list[Taken] | None = None) -> Re
 def fill(model: torch.nn.Module, source: str, *, accept: str = "") -> Taken:
     """Copies the source's tensors into the model. Raises, before it copies any, if a difference is not accepted."""
     there: _Source | ConvertedWeights
+    named, source = source, folder_of(source, WEIGHTS)
     state = _tensors(model)
     with _Source(source) as there:
         renamed, words = _prefixed(there.shapes, state)
@@ -143,7 +146,7 @@ def fill(model: torch.nn.Module, source: str, *, accept: str = "") -> Taken:
             for each in told.mismatched:
                 if each.is_resized:
                     _copy_rows(state[each.name], there.tensor(renamed[each.name]))
-    return replace(told, casts=casts)
+    return replace(told, source=named, casts=casts)
 
 
 class Receiver(Protocol):

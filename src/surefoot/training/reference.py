@@ -10,6 +10,7 @@ from surefoot.data.pairs import Pairs, padded
 from surefoot.errors import DataError
 from surefoot.finetuning.chat_corpus import holds_pairs, marks_of
 from surefoot.finetuning.dpo import answer_log_probabilities
+from surefoot.finetuning.hub import pinned
 from surefoot.finetuning.local_folder import read_config
 from surefoot.finetuning.reference_file import weights_digest, write_reference
 from surefoot.finetuning.tasks import build
@@ -37,6 +38,7 @@ def reference(
     """
     if not holds_pairs(corpus):
         raise DataError(f"{corpus} holds no preferences; make a corpus of them with `surefoot data chat`")
+    model = pinned(model)
     config = read_config(model, recipe="finetune", knob="model")
     whole, marks = open_corpus(corpus), open_corpus(marks_of(corpus))
     world = World()

@@ -146,6 +146,9 @@ def export(
     # The record is written last: without one, the files in a folder have not been found equal to the model.
     write_export(record)
     write_whole(folder / CARD, card_of(run, record), shared=True)
+    for each in record.formats:
+        if each.format == "hf" and not each.reason:
+            write_whole(Path(each.path) / CARD, card_of(run, record, library="transformers"), shared=True)
     return record
 
 
