@@ -112,7 +112,8 @@ TEN = {
 def ran(file: Path, model: Path, *words: str) -> Any:
     usual = {"context": "99", "rank": "2", "max_steps": "1", **dict(word.split("=") for word in words)}
     settings = [f"model={model}", f"data={file}", *(f"{name}={value}" for name, value in usual.items())]
-    return CliRunner().invoke(app, ["train", "finetune", *settings, "--run", str(file.with_name("run")), "--no-plan"])
+    command = ["train", "finetune", *settings, "--run", str(file.with_name("run")), "--no-plan"]
+    return CliRunner().invoke(app, command, env={"COLUMNS": "400"})  # no path is broken into two lines
 
 
 def told(done: Any) -> str:
