@@ -55,11 +55,20 @@ def test_the_bench_notices_what_is_broken():
     assert all(wrong), said
 
 
-def test_every_recipe_killed_at_three_random_moments_ends_in_the_same_bits():
-    said = run("import sys, kills; sys.argv[1:] = ['--recipes']; kills.main()")
+def kill_every_recipe(each: int) -> None:
+    said = run(f"import sys, kills; sys.argv[1:] = ['--recipes', '--kills', '{each}']; kills.main()")
     examples = [path for path in (BENCH.parent / "examples").glob("*.py") if "-> Recipe" in path.read_text()]
-    kills = 3 * (len(builtin_recipes()) + len(examples))
+    kills = each * (len(builtin_recipes()) + len(examples))
     assert said.splitlines()[-1] == f"RESULT kills={kills} wrong=0 orphans=0", said
+
+
+def test_every_recipe_killed_at_a_random_moment_ends_in_the_same_bits():
+    kill_every_recipe(1)
+
+
+@pytest.mark.long
+def test_every_recipe_killed_at_three_random_moments_ends_in_the_same_bits():
+    kill_every_recipe(3)
 
 
 def test_a_run_whose_disk_is_wiped_after_each_of_five_kills_ends_in_the_same_bits():
