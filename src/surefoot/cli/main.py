@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from surefoot.cli.chat import chat
 from surefoot.cli.check import check
 from surefoot.cli.compare import compare
 from surefoot.cli.data import app as data_app
@@ -30,6 +31,7 @@ from surefoot.cli.profile import profile
 from surefoot.cli.replay import replay
 from surefoot.cli.report import report
 from surefoot.cli.stuck import stuck
+from surefoot.cli.sweep import sweep
 from surefoot.cli.train import train
 from surefoot.cli.validate import validate
 from surefoot.cli.watch import watch
@@ -50,11 +52,11 @@ app = typer.Typer(
 )
 
 _OF_SCRIPTS = {"allow_extra_args": True, "ignore_unknown_options": False}
-for of_recipe in (plan, check, train, profile):
+for of_recipe in (plan, check, train, sweep, profile):
     app.command(cls=RecipeCommand, **in_list(of_recipe.__name__))(of_recipe)
 for of_script in (watch, probe, look):
     app.command(cls=ScriptCommand, context_settings=_OF_SCRIPTS, **in_list(of_script.__name__))(of_script)
-for of_run in (compare, replay, explain, report, evaluate, generate, predict, export, merge):
+for of_run in (compare, replay, explain, report, evaluate, generate, chat, predict, export, merge):
     app.command(**in_list(of_run.__name__))(of_run)
 for other in (stuck, init, doctor, validate, mcp):
     app.command(**in_list(other.__name__))(other)

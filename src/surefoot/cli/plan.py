@@ -211,10 +211,11 @@ def _asked(
     else:
         target = recipe
     limits = [word for word in words if budget and word.partition("=")[0] in LIMITS]
-    return target, [word for word in words if word not in limits], _budget([*(budget or ()), *limits])
+    return target, [word for word in words if word not in limits], budget_of([*(budget or ()), *limits])
 
 
-def _budget(words: list[str]) -> Budget:
+def budget_of(words: list[str]) -> Budget:
+    """The limits that `--budget` gives."""
     from surefoot.recipe.knobs import convert, parse_words
     from surefoot.recipe.ranges import Range
     from surefoot.recipe.recipe import UNITS, bytes_of

@@ -109,6 +109,16 @@ def words_of_run(path: str, recipe: Recipe, *, raw: bool) -> Words:
     raise RunError(f"{path} does not say how its text became tokens; name it: --tokenizer bytes|FILE")
 
 
+def tokenizer_of_run(recipe: Recipe) -> Any | None:
+    """The tokenizer of conversations that a run learned, or of the model that it began with; None if it has neither."""
+    corpus = _corpus_of(recipe)
+    if corpus is not None and is_chat(corpus):
+        return read_tokenizer(str(Path(corpus) / TOKENIZER))
+    first = Path(folder_of(recipe.init_from or "", WORDS))
+    has_words = bool(recipe.init_from) and any((first / name).is_file() for name in TOKENIZER_FILES)
+    return read_tokenizer(str(first)) if has_words else None
+
+
 def _corpus_of(recipe: Recipe) -> str | None:
     """The corpus of tokens that a knob names."""
     named = (recipe.knobs.get(knob) for knob in ("corpus", "data"))

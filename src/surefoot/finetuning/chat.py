@@ -119,6 +119,11 @@ def rendered_prompt(text: str, tokenizer: Any) -> str:
     return _rendered([{"role": "user", "content": text}], tokenizer, prompt=True)
 
 
+def rendered_talk(messages: list[Message], tokenizer: Any) -> str:
+    """What stands before the next answer of a conversation."""
+    return _rendered(messages, tokenizer, prompt=True)
+
+
 def end_of_turn(tokenizer: Any) -> int | None:
     """The special token that the template writes after an answer; None if it writes none."""
     answer = "Yes."
