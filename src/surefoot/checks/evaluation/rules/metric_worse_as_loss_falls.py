@@ -21,9 +21,11 @@ accuracy = (model(x).argmax(1) == y).float().mean()
 
 ## What looks like it and is fine
 Overfitting: the loss of the training data falls, and a metric of other data gets worse. Numbers that go up and down.
-Rewards, precision and recall. Fewer than five values.
+Rewards, precision and recall. Fewer than five values. A perplexity that is not the exponential of the loss: that of the
+codes of a VQ-VAE is the better the higher it is.
 """
 
+import math
 from collections.abc import Iterator
 
 from surefoot.checks.facts.evaluation import EvaluationFacts
@@ -37,6 +39,8 @@ _LOSS_FALLS = 0.2
 """The share of its first values by which a loss falls."""
 _DROP, _FACTOR = 0.1, 1.5
 """By how much a metric gets worse: a share by this difference, any other number by this factor."""
+_SAME = 2.0
+"""The largest factor between a first perplexity and the exponential of the loss that it is made from."""
 
 
 def check(evaluation_facts: EvaluationFacts) -> Iterator[Finding]:
@@ -68,7 +72,13 @@ def _contradict(metric: Series, loss: Series) -> bool:
     losses, numbers = loss.between(first, last), metric.between(first, last)
     if min(len(losses), len(numbers)) < _FEWEST:
         return False
+    if metric.kind == "perplexity" and not _is_exponential(numbers[0], losses[0]):
+        return False
     return fall(losses) > _LOSS_FALLS * abs(losses[0]) and trend(losses) <= -_STEADY and _worse(metric, numbers)
+
+
+def _is_exponential(perplexity: float, loss: float) -> bool:
+    return perplexity > 0 and abs(math.log(perplexity) - loss) <= math.log(_SAME)
 
 
 def _worse(metric: Series, numbers: tuple[float, ...]) -> bool:
