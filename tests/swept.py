@@ -23,7 +23,7 @@ def swept(
         raise RecipeError(f"width={width} must be even")
 
     def loss(model: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
-        time.sleep(pause)
+        time.sleep(pause)  # time itself: a sweep is to be killed in the middle of its trials
         return F.mse_loss(model(batch[0]), batch[1])
 
     kinds = {"tanh": nn.Tanh, "relu": nn.ReLU}

@@ -21,7 +21,7 @@ with pytest.MonkeyPatch.context() as patched:
 
 def test_bases_lie_on_the_side_that_their_names_give():
     files = (BENCH.parent / "corpus").glob("*/*.py")
-    apart = ("clean", "meaning", "probe", "finetune")
+    apart = ("clean", "meaning", "blind", "probe", "finetune")
     sides = {path.stem: path.parent.name for path in files if path.parent.name not in apart}
     assert sides
     assert sides == {base: folder(base) for base in sides}

@@ -98,30 +98,36 @@ def test_a_grouped_product_that_the_real_kernel_refuses_is_refused():
 class Routed(nn.Module):
     """Experts that get their rows by counts, as in many mixtures of experts that people write."""
 
-    def __init__(self, fewest: int = 4):
+    def __init__(self, fewest: int, learned: bool):
         super().__init__()
         self.fewest, self.experts = fewest, nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+        self.gate = nn.Parameter(torch.ones(1)) if learned else 1
 
     def forward(self, x):
-        chosen = x[:, 0].long()
+        chosen = (x[:, 0] * self.gate).long()
         parts = x[chosen.argsort()].split(torch.bincount(chosen, minlength=self.fewest).tolist())
         return torch.cat([expert(part) for expert, part in zip(self.experts, parts, strict=True)])
 
 
-def routed(fewest: int = 4) -> surefoot.Recipe:
-    rows = torch.randn(2048, 16)  # too many to be read as they are
+def routed(fewest: int = 4, *, learned: bool) -> surefoot.Recipe:
+    rows = torch.randn(2048, 16)
     rows[:, 0] = torch.arange(2048) % 4
-    return surefoot.recipe_of(lambda: Routed(fewest), (rows,))
+    return surefoot.recipe_of(lambda: Routed(fewest, learned), (rows,))
 
 
 def test_counts_of_bins_are_assumed_to_be_even():
-    plan = assert_planned_as_measured(routed())
+    plan = assert_planned_as_measured(routed(learned=True))
     assert plan.assumptions == ("bincount counted 2,048 elements evenly in 4 bins (2 times)",)
 
 
 def test_counts_of_an_unknown_number_of_bins_are_refused():
     with pytest.raises(WorldError, match="bincount"):
-        surefoot.plan(routed(fewest=0))
+        surefoot.plan(routed(fewest=0, learned=True))
+
+
+def test_counts_of_the_batch_are_read():
+    plan = assert_planned_as_measured(routed(fewest=0, learned=False))
+    assert "read a value of the batch: a step with another one is not validated" in plan.assumptions[0]
 
 
 class Adapted(nn.Module):
@@ -433,7 +439,7 @@ def test_code_that_fails_on_an_integer_that_was_guessed_is_named():
 
     batch = torch.randn(3, 4)
     surefoot.plan(surefoot.recipe_of(lambda: nn.Linear(4, 4), batch, loss=loss))
-    with pytest.raises(WorldError, match=r"test_plan_any_model.py:\d+ reads an integer .* split_with_sizes") as caught:
+    with pytest.raises(WorldError, match=r"test_plan_any_model.py:\d+ reads how many .* split_with_sizes") as caught:
         surefoot.plan(surefoot.recipe_of(lambda: nn.Linear(4, 4), batch, loss=sized))
     assert "\n" not in str(caught.value)
 

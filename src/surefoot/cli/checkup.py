@@ -18,11 +18,13 @@ from surefoot.torch_inside.version import OLDEST, is_tried, not_tried, numbers, 
 from surefoot.units import bytes_text
 
 PURPOSES = {
+    "arrow": "Parquet, Arrow and folders of `datasets`, `surefoot train finetune data=FILE`",
     "data": "text to tokens, `surefoot data tokenize`",
     "executorch": "programs for phones and small devices, `surefoot export --format pte`",
     "export": "ONNX and GGUF, `surefoot export --format onnx`",
     "finetune": "adapters and 4-bit layers on Hugging Face models, `surefoot train finetune`",
     "hf": "Hugging Face models, `surefoot plan --hf FOLDER`",
+    "hub": "models by their name, `surefoot plan finetune model=ORG/NAME`",
     "llama-cpp": "a comparison of GGUF files in llama.cpp, `surefoot export --format gguf`",
     "log": "TensorBoard, Weights & Biases and MLflow, `surefoot train --log TOOL`",
     "mcp": "plans and checks for coding assistants, `surefoot mcp`",
@@ -31,6 +33,7 @@ PURPOSES = {
     "remote": "a copy of each run on S3 and other stores, `mirror=s3://...`",
     "report": "pages and pictures, `surefoot report --html FILE`",
     "stuck": "the stacks of a training that hangs, `surefoot stuck`",
+    "sweep": "a search for settings, `surefoot sweep RECIPE lr=1e-5..1e-3`",
     "tasks": "tasks of lm-evaluation-harness, `surefoot evaluate --tasks FOLDER`",
 }
 """What each extra of pyproject.toml is for."""

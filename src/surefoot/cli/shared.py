@@ -104,10 +104,11 @@ def limit_bytes(text: str | None) -> int | None:
 
 def load(target: str, knobs: list[str] | None) -> Recipe:
     """The recipe that a command names. A model of the hub is said on stderr: commit, licence, size."""
-    from surefoot.finetuning.hub import said
     from surefoot.recipe.load import load_recipe
 
     recipe = load_recipe(target, knobs or ())
+    from surefoot.finetuning.hub import said  # needs torch, and loading says so in a line if it is too old
+
     if rank() == 0 and (told := said(recipe.init_from)):
         typer.echo(told, err=True)
     return recipe

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import RecipeError
-from surefoot.randomness import derive, kept, seed_all
+from surefoot.randomness import seed_all
+from surefoot.recipe.first_data import samples_of_epoch, seeded, training_data
 from surefoot.recipe.returned import checked_data, checked_model
-from surefoot.torch_inside.modes import unseen
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,8 +26,7 @@ def build_model(recipe: Recipe) -> nn.Module:
 
 def build_data(recipe: Recipe) -> Dataset[Any]:
     """The recipe's training data."""
-    with _seeded(recipe, "data"):
-        return checked_data(recipe.data(), f"{recipe.name}: data()", recipe.data)
+    return training_data(recipe.data, recipe.seed_of_data, recipe.name)
 
 
 def with_epoch(recipe: Recipe, data: Any = None) -> Recipe:
@@ -37,33 +34,19 @@ def with_epoch(recipe: Recipe, data: Any = None) -> Recipe:
     if recipe.max_epochs is None or recipe.epoch_samples is not None:
         return recipe
     data = build_data(recipe) if data is None else data
-    try:
-        return replace(recipe, epoch_samples=len(data))
-    except TypeError:
-        raise RecipeError(
-            f"max_epochs={recipe.max_epochs:g} needs data with a length, and {type(data).__name__} has none; "
-            "set max_steps or max_tokens"
-        ) from None
+    return replace(recipe, epoch_samples=samples_of_epoch(data, recipe.max_epochs))
 
 
 def build_evaluation(recipe: Recipe) -> Dataset[Any]:
     """The recipe's held-out data."""
     if recipe.evaluation is None:
         raise RecipeError(f"{recipe.name} has no evaluation data")
-    with _seeded(recipe, "evaluation"):
+    with seeded(recipe.seed_of_data, "evaluation"):
         return checked_data(recipe.evaluation(), f"{recipe.name}: evaluation()", recipe.evaluation)
 
 
 def build_test(recipe: Recipe, name: str) -> Dataset[Any]:
     """The recipe's test data of this name."""
-    with _seeded(recipe, f"test {name}"):
+    with seeded(recipe.seed_of_data, f"test {name}"):
         made = recipe.tests()[name]
         return checked_data(made(), f"{recipe.name}: test data {name!r}", made)
-
-
-@contextmanager
-def _seeded(recipe: Recipe, part: str) -> Iterator[None]:
-    """Data is real in every world, and building it does not change the random generators."""
-    with unseen(), kept():
-        seed_all(derive(recipe.seed_of_data, part))
-        yield

@@ -545,11 +545,12 @@ class Recipe:
         if self.max_epochs is None:
             return None
         if self.epoch_samples is None:
-            from surefoot.recipe.build import with_epoch
+            from surefoot.recipe.first_data import samples_of_epoch, training_data
 
-            object.__setattr__(self, "epoch_samples", with_epoch(self).epoch_samples)  # once, also for changed copies
-        samples = Fraction(str(self.max_epochs)) * int(self.epoch_samples or 0)
-        return max(1, math.ceil(samples / self.samples_per_step))
+            samples = samples_of_epoch(training_data(self.data, self.seed_of_data, self.name), self.max_epochs)
+            object.__setattr__(self, "epoch_samples", samples)  # once, also for changed copies
+        taken = Fraction(str(self.max_epochs)) * int(self.epoch_samples or 0)
+        return max(1, math.ceil(taken / self.samples_per_step))
 
     @property
     def samples_per_step(self) -> int:
