@@ -11,7 +11,10 @@ fine-tuning (`families_finetune.py`). `--held-out` takes the other tasks of each
 `--quick` draws cases at random, anew every day, and begins none after its time is up.
 
 `--families` takes recipes from the shapes of real projects (`families.py`) instead: twenty families, ten to tune the
-planner on and ten held out. `--only` adds to it: `--families tuning --only odes`.
+planner on and ten held out. `held_out` selects exactly the recipes of `families_held_out_*.py`: kinds of projects that
+the planner was not tuned on, written separately, checked only by real steps, and never planned by their author. They
+show how the planner does on what it has not met. Do not look at one to fix the planner: a family that was looked at
+belongs to `tuning`. `--only` adds to it: `--families tuning --only odes`.
 
 Each case has a process of its own, with one thread and a limit of seconds of the processor. It takes three real steps
 under the counting allocator, or as many as its family asks for, and then makes the plan from a recipe that is built

@@ -54,13 +54,15 @@ def test_families_of_models_and_shapes_of_steps_are_planned():
     assert re.search(r"step/closure +refused .*closure", done.stdout), done.stdout
 
 
-def test_twenty_families_stand_on_two_sides_and_a_mechanism_on_one(monkeypatch):
+def test_twenty_families_stand_on_two_sides_each_in_a_file(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
     families = importlib.import_module("families")
     tuning, held_out = families.SIDES["tuning"], families.SIDES["held_out"]
     assert len(tuning) == len(held_out) == 10
     assert len({*tuning, *held_out}) == 20
-    assert all({*group} <= {*tuning} or {*group} <= {*held_out} for group in families.MECHANISMS)
+    files = {path.stem for path in BENCH.glob("families_held_out_*.py")}
+    assert files == {f"families_held_out_{name}" for name in held_out}
+    assert all((BENCH / f"families_{name}.py").exists() for name in tuning)
 
 
 def test_recipes_of_families_tune_the_planner_by_the_dozen(monkeypatch):
@@ -71,6 +73,15 @@ def test_recipes_of_families_tune_the_planner_by_the_dozen(monkeypatch):
     counts = Counter(case.partition("/")[0] for case in cases)
     assert {*counts} == {*families.SIDES["tuning"]}
     assert min(counts.values()) >= 6
+
+
+def test_held_out_are_sixty_recipes_six_of_each_family_and_no_other(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    families = importlib.import_module("families")
+    cases = families.case_names("held_out")
+    counts = Counter(case.partition("/")[0] for case in cases)
+    assert counts == dict.fromkeys(families.SIDES["held_out"], 6)
+    assert not {*cases} & {*families.case_names("tuning")}
 
 
 @pytest.mark.sweep
