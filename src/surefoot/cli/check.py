@@ -9,6 +9,7 @@ import typer
 
 from surefoot.cli.shared import (
     AllowOption,
+    ConfigOption,
     JsonOption,
     KnobsArgument,
     RecipeArgument,
@@ -17,6 +18,7 @@ from surefoot.cli.shared import (
     keep_sarif,
     load,
     show,
+    with_file,
     within,
 )
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 def check(
     recipe: RecipeArgument,
     knobs: KnobsArgument = None,
+    config: ConfigOption = None,
     allow: AllowOption = None,
     overfit: Annotated[
         bool, typer.Option("--overfit", help="train on one batch only: its loss must get near zero")
@@ -67,7 +70,7 @@ def check(
     goes_with("--overfit or --lr-range", overfit != lr_range, {"--steps": steps})
     if overfit and lr_range:
         raise typer.BadParameter("use --overfit or --lr-range, not both")
-    loaded = load(recipe, knobs)
+    loaded = load(recipe, with_file(recipe, knobs, config))
     if lr_range:
         _check_lr_range(loaded, steps, plot, json=json)
     elif overfit:

@@ -11,7 +11,19 @@ import typer
 
 from surefoot.cli.launch import launch_recipe, launch_script
 from surefoot.cli.plan_script import planned_script, refuse_for_script, starts_a_script
-from surefoot.cli.shared import RECIPE, JsonOption, KnobsArgument, agreeing, devices, goes_with, load, load_other, show
+from surefoot.cli.shared import (
+    RECIPE,
+    ConfigOption,
+    JsonOption,
+    KnobsArgument,
+    agreeing,
+    devices,
+    goes_with,
+    load,
+    load_other,
+    show,
+    with_file,
+)
 from surefoot.errors import BudgetError, RecipeError, known_names
 
 if TYPE_CHECKING:
@@ -27,6 +39,7 @@ LIMITS = ("memory", "days", "dollars")
 def plan(
     recipe: Annotated[str | None, RECIPE] = None,
     knobs: KnobsArgument = None,
+    config: ConfigOption = None,
     hf: Annotated[
         Path | None, typer.Option("--hf", metavar="DIR", help="plan the Hugging Face config.json in this folder")
     ] = None,
@@ -143,7 +156,7 @@ def plan(
     target, words, limits = _asked(recipe, knobs, hf, budget)
     if starts_a_script(target):
         others = {"--fit": fit, "--largest": largest, "--measure": measure, "--serve": serve, "--against": against}
-        refuse_for_script({**others, "--snapshot": snapshot, "--hf": hf})
+        refuse_for_script({**others, "--snapshot": snapshot, "--hf": hf, "--config": config})
         found = planned_script([target, *words], on, tries or (), largest_argument, steps, epochs, json=json)
         if found is None:
             return
@@ -163,6 +176,7 @@ def plan(
             raise typer.BadParameter(f"{name} is for a script; a recipe has knobs: use --fit")
     if steps is not None:
         raise typer.BadParameter("--steps is for a script; a recipe has the knob max_steps")
+    words = with_file(target, words, config)
     if serve:
         from surefoot.exports.serve import plan_serving
         from surefoot.reports.serving import serving_text

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surefoot.cli.shared import (
+    ConfigOption,
     JsonOption,
     KnobsArgument,
     RecipeArgument,
@@ -18,6 +19,7 @@ from surefoot.cli.shared import (
     rank,
     rank_count,
     show,
+    with_file,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 def profile(
     recipe: RecipeArgument,
     knobs: KnobsArgument = None,
+    config: ConfigOption = None,
     steps: Annotated[int, typer.Option(min=1, help="how many steps to time; with --against, rounds (at least 15)")] = 5,
     against: Annotated[
         str | None,
@@ -55,6 +58,7 @@ def profile(
     `surefoot profile gpt compile=whole --against compile=off`
     """
     goes_with("--against", against is not None, {"--trust-run": trust_run or None})
+    knobs = with_file(recipe, knobs, config)
     loaded = load(recipe, knobs)
     if against is not None:
         _compare(loaded, recipe, knobs, against, steps, trust_run=trust_run, json=json)

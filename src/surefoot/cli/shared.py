@@ -38,6 +38,10 @@ KnobsArgument = Annotated[
         help="knobs of the recipe, such as layers=24 precision=bf16-mixed",
     ),
 ]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE.toml", help="read knobs from this file; those given here overrule it"),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print the record as JSON instead of text")]
 AllowOption = Annotated[
     list[str] | None, typer.Option("--allow", metavar="CHECK", help="silence one check; may be repeated")
@@ -112,6 +116,15 @@ def load(target: str, knobs: list[str] | None) -> Recipe:
     if rank() == 0 and (told := said(recipe.init_from)):
         typer.echo(told, err=True)
     return recipe
+
+
+def with_file(target: str, knobs: list[str] | None, config: Path | None) -> list[str]:
+    """The knobs of the command line and those of the file that `--config` names."""
+    if config is None:
+        return list(knobs or ())
+    from surefoot.recipe.config import with_config
+
+    return with_config(target, knobs or (), config)
 
 
 def load_other(target: str, knobs: list[str] | None, others: str) -> Recipe:

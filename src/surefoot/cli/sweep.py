@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.plan import budget_of
-from surefoot.cli.shared import JsonOption, RecipeArgument, devices, show
+from surefoot.cli.shared import ConfigOption, JsonOption, RecipeArgument, devices, show, with_file
 from surefoot.cli.train import RESUMABLE
 from surefoot.torch_inside.version import require_torch
 
@@ -20,6 +20,7 @@ def sweep(
         typer.Argument(metavar="KNOB=VALUES", help="knobs; LOW..HIGH and A,B,C vary: lr=1e-5..1e-3 rank=8,16,64"),
     ],
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="folder of the sweep, new or to resume")],
+    config: ConfigOption = None,
     trials: Annotated[int, typer.Option(min=1, help="how many settings to try")] = 20,
     on: Annotated[
         str | None,
@@ -54,7 +55,7 @@ def sweep(
     metric = best.removeprefix("-")
     found = way(
         recipe,
-        knobs,
+        with_file(recipe, knobs, config),
         to=str(to),
         trials=trials,
         on=on,

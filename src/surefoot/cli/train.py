@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from surefoot.cli.shared import (
+    ConfigOption,
     JsonOption,
     KnobsArgument,
     MemoryLimitOption,
@@ -18,6 +19,7 @@ from surefoot.cli.shared import (
     rank,
     rank_count,
     show,
+    with_file,
 )
 from surefoot.errors import RunError
 from surefoot.reports.console import PlainConsole
@@ -35,6 +37,7 @@ RESUMABLE = 75
 def train(
     recipe: RecipeArgument,
     knobs: KnobsArgument = None,
+    config: ConfigOption = None,
     run: Annotated[
         Path | None,
         typer.Option(
@@ -73,10 +76,14 @@ def train(
     If the last checkpoint could not be written, it says so and exits with 74.
     On several ranks: `torchrun --nproc-per-node 2 -m surefoot train gpt`
 
-    Example: `surefoot train gpt max_steps=50 --run runs/first`
+    Examples:
+
+    `surefoot train gpt max_steps=50 --run runs/first`
+
+    `surefoot train finetune --config run.toml rank=32 --run runs/tuned`
     """
     limit = limit_bytes(memory_limit)
-    loaded = load(recipe, _as_pinned(knobs, run))
+    loaded = load(recipe, _as_pinned(with_file(recipe, knobs, config), run))
     if audit:
         _audit(loaded, run, json=json)
     from surefoot.integrations.writers import open_writers
@@ -133,11 +140,10 @@ def _show_conversion(corpus: str, *, json: bool) -> None:
     console.print(f"to look at more: surefoot data preview {corpus}", style="dim", highlight=False)
 
 
-def _as_pinned(knobs: list[str] | None, run: Path | None) -> list[str]:
+def _as_pinned(words: list[str], run: Path | None) -> list[str]:
     """The knobs, with the commit of a model of the hub that the run began with: its branch may have moved since."""
     from surefoot.records.run import read_run
 
-    words = list(knobs or ())
     if run is None or not (run / "run.json").exists():
         return words
     kept = {f"{name}={str(value).partition('@')[0]}": f"{name}={value}" for name, value in read_run(run).knobs.items()}

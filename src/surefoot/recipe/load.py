@@ -35,8 +35,7 @@ def load_recipe(target: str, words: Iterable[str] = ()) -> Recipe:
     """
     require_torch()
     function = find_function(target)
-    known = hints_of(function)
-    known |= {name: each.hint for name, each in SETTINGS.items() if name not in known}
+    known = known_knobs(function)
     values = parse_words(words)
     for name in values:
         if name not in known:
@@ -44,6 +43,12 @@ def load_recipe(target: str, words: Iterable[str] = ()) -> Recipe:
     if len(ends := [f"{name}={values[name]}" for name in ENDS if values.get(name, "none").lower() != "none"]) > 1:
         raise RecipeError(f"{' and '.join(ends)} each end the run: give one of them")
     return make_recipe(target, {name: convert(name, text, known[name]) for name, text in values.items()})
+
+
+def known_knobs(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a command line may set for a recipe, with its type: the knobs of its function, and the settings of any."""
+    known = hints_of(function)
+    return known | {name: each.hint for name, each in SETTINGS.items() if name not in known}
 
 
 def make_recipe(target: str, values: Mapping[str, Knob]) -> Recipe:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from surefoot.errors import RecipeError
-from surefoot.recipe.knobs import convert, hints_of, kinds_of, unknown_knob
-from surefoot.recipe.load import SETTINGS, find_function
+from surefoot.recipe.knobs import convert, kinds_of, unknown_knob
+from surefoot.recipe.load import find_function, known_knobs
 from surefoot.recipe.recipe import Knob
 
 _NUMBER = r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -59,8 +59,7 @@ def axes_of(target: str, words: Sequence[str]) -> tuple[list[Axis], dict[str, Kn
     `LOW..HIGH` is a range and `A,B,C` a list of values. A knob that takes any text may hold commas, so its values are
     given one by one: `recompute=none recompute=full`.
     """
-    known = hints_of(find_function(target))
-    known |= {name: each.hint for name, each in SETTINGS.items() if name not in known}
+    known = known_knobs(find_function(target))
     given: dict[str, list[str]] = {}
     for word in words:
         name, separator, value = word.partition("=")
