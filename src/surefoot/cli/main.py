@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Annotated
 
@@ -62,6 +63,9 @@ for other in (stuck, init, doctor, validate, mcp):
     app.command(**in_list(other.__name__))(other)
 app.add_typer(data_app, name="data", **in_list("data"))
 app.add_typer(hardware_app, name="hardware", **in_list("hardware"))
+for each in (*app.registered_commands, *data_app.registered_commands, *hardware_app.registered_commands):
+    if each.callback is not None:  # typer reads the types of each command three times, and would evaluate them anew
+        each.callback.__annotations__ = inspect.get_annotations(each.callback, eval_str=True)
 
 
 def _version(wanted: bool) -> None:
