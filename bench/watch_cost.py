@@ -1,7 +1,7 @@
 """watch_cost: how many CPU seconds `surefoot watch` adds to small scripts.
 
     python bench/watch_cost.py [--quick] [--scripts a b] [--rounds N] [--updates N] [--out FILE] [--markdown]
-    python bench/watch_cost.py --within [--scripts a b] [--markdown]
+    python bench/watch_cost.py --within [--scripts a b] [--updates N] [--out FILE] [--markdown]
 
 Every script in `loops/` makes 100 small updates. It runs bare and watched, in turns, in processes of its own, on one
 thread. Compared are:
@@ -14,8 +14,10 @@ thread. Compared are:
 CPU seconds include those of child processes, such as the workers of a DataLoader. Of several rounds the median counts.
 With `--quick`, every fifth script, one round.
 
-With `--within`, every script runs once with a number of updates of its own, so that it takes 1 to 30 CPU seconds, and
-the result is how many scripts keep the budget: watching adds at most 2 CPU seconds and 25% of those of the bare script.
+With `--within`, every script runs long enough to take 1 to 30 CPU seconds: each has a target of its own, and a short
+run says how many updates reach it. The result is how many scripts keep the budget: watching adds at most 2 CPU seconds
+and 25% of those of the bare script. `--out` keeps a row for each script as soon as it is measured, and a later run
+measures only the scripts that have no row.
 """
 
 from __future__ import annotations
@@ -43,8 +45,10 @@ LONG = ("mlp", "small_gpt", "cnn", "accumulated", "averaged", "forecast")
 """Those of which the updates after the hundredth are measured: the others are of the same kinds."""
 ALLOWED, SHARE = 2.0, 0.25
 """CPU seconds that watching may add, and the share of the script's own that it may add to them."""
-LONGER = {"mlp": 3000, "tabular": 1500, "gan": 500, "reinforce": 100}
-"""The updates of scripts that run for longer than the others, with `--within`."""
+SHORTEST, LONGEST = 1.0, 30.0
+"""With `--within`, the CPU seconds of scripts: those between are spread evenly by their ratio."""
+PILOT = 20
+"""The updates of the run that says how long an update takes."""
 SETTLED = CHECKED_STEPS + 10
 LATER = 200
 
@@ -61,20 +65,21 @@ class Cost(NamedTuple):
 def main() -> None:
     asked = _asked()
     if asked.within:
-        within(asked.scripts or SCRIPTS, asked.updates, table=asked.markdown)
+        within(asked.scripts or SCRIPTS, updates=asked.updates, out=asked.out, table=asked.markdown)
         return
+    updates = asked.updates or 100
     rounds = asked.rounds or (1 if asked.quick else 5)
     scripts = asked.scripts or (SCRIPTS[::5] if asked.quick else SCRIPTS)
     found: dict[str, dict[str, Any]] = {}
     for script in scripts:
-        found[script] = in_turns(script, rounds, asked.updates)
+        found[script] = in_turns(script, rounds, updates)
         print(_line(script, found[script]), flush=True)
     long = [each for each in LONG if each in scripts or not asked.scripts][: 1 if asked.quick else None]
     later = {script: after(script, rounds) for script in long}
     for script, ratios in later.items():
         print(f"{script:16s} after the hundredth update: {median(ratios):.3f} of bare", flush=True)
     if asked.out is not None:
-        write_record(asked.out, {"rounds": rounds, "updates": asked.updates, "scripts": found, "after_100": later})
+        write_record(asked.out, {"rounds": rounds, "updates": updates, "scripts": found, "after_100": later})
     if asked.markdown:
         print("\n" + markdown(found, later) + "\n")
     ratios = [each["ratio"] for each in found.values()]
@@ -90,32 +95,67 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--scripts", nargs="+", default=None, choices=SCRIPTS)
     parser.add_argument("--rounds", type=int, default=None)
-    parser.add_argument("--updates", type=int, default=100)
+    parser.add_argument("--updates", type=int, default=None, help="100 unless told; --within finds its own")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--markdown", action="store_true", help="also print a table for the docs")
     parser.add_argument("--within", action="store_true", help="how many scripts keep the budget")
     return parser.parse_args()
 
 
-def within(scripts: Sequence[str], updates: int, *, table: bool) -> None:
+def within(scripts: Sequence[str], *, updates: int | None, out: Path | None, table: bool) -> None:
     """Prints for each script whether watching keeps the budget."""
-    ratios, kept, lines = (
-        [],
-        0,
-        ["| script | updates | bare, s | watched, s | added, s | allowed, s |", "|---" * 6 + "|"],
-    )
+    rows = json.loads(out.read_text(encoding="utf-8"))["scripts"] if out is not None and out.exists() else {}
     for script in scripts:
-        made = LONGER.get(script, updates)
-        bare, watched = (run(script, kind, made).whole for kind in ("bare", "watched"))
-        added, allowed = watched - bare, ALLOWED + SHARE * bare
-        ratios.append(watched / bare)
-        kept += added <= allowed
-        lines.append(f"| `{script}` | {made} | {bare:.1f} | {watched:.1f} | {added:.1f} | {allowed:.1f} |")
-        print(f"{script:16s} {made:5d} updates: {bare:6.2f} s bare, {watched:6.2f} s watched: {added:5.2f} s added, "
-              f"{allowed:5.2f} s allowed{'' if added <= allowed else ': over'}", flush=True)  # fmt: skip
+        if script not in rows:
+            rows[script] = _row(script, updates or _updates_for(script))
+        print(f"{script:16s} {_told(rows[script])}", flush=True)
+        if out is not None:
+            write_record(out, {"allowed": ALLOWED, "share": SHARE, "scripts": rows})
+    measured = [rows[script] for script in scripts]
     if table:
-        print("\n" + "\n".join(lines) + "\n")
-    print(f"RESULT scripts={len(ratios)} within={kept} median_ratio={median(ratios):.2f} worst={max(ratios):.2f}")
+        print("\n" + within_table(rows) + "\n")
+    ratios = [row["watched"] / row["bare"] for row in measured]
+    print(
+        f"RESULT scripts={len(measured)} within={sum(_over(row) <= 0 for row in measured)} "
+        f"median_ratio={median(ratios):.2f} worst={max(ratios):.2f} most_over={max(map(_over, measured)):.1f}"
+    )
+
+
+def _row(script: str, updates: int) -> dict[str, float]:
+    bare, watched = (run(script, kind, updates).whole for kind in ("bare", "watched"))
+    return {"updates": updates, "bare": bare, "watched": watched}
+
+
+def _updates_for(script: str) -> int:
+    """The updates with which the script takes as many CPU seconds as it is meant to."""
+    pilot = run(script, "bare", PILOT)
+    meant = SHORTEST * (LONGEST / SHORTEST) ** (SCRIPTS.index(script) / (len(SCRIPTS) - 1))
+    one = sum(pilot.updates[1:]) / (PILOT - 1)
+    return max(PILOT, PILOT + round((meant - pilot.whole) / one))
+
+
+def _over(row: dict[str, float]) -> float:
+    """The CPU seconds that watching added beyond those that it may; negative within the budget."""
+    return row["watched"] - row["bare"] - (ALLOWED + SHARE * row["bare"])
+
+
+def _told(row: dict[str, float]) -> str:
+    added = row["watched"] - row["bare"]
+    return (
+        f"{row['updates']:6d} updates: {row['bare']:6.2f} s bare, {row['watched']:6.2f} s watched: "
+        f"{added:5.2f} s added, {added - _over(row):5.2f} s allowed{': over' if _over(row) > 0 else ''}"
+    )
+
+
+def within_table(rows: dict[str, dict[str, float]]) -> str:
+    """One line for each script, for the docs."""
+    lines = ["| script | updates | bare, s | watched, s | added, s | allowed, s |", "|---|" + "---:|" * 5]
+    for script, row in rows.items():
+        added = row["watched"] - row["bare"]
+        shown = f"**{added:.1f}**" if _over(row) > 0 else f"{added:.1f}"
+        cells = (row["updates"], f"{row['bare']:.1f}", f"{row['watched']:.1f}", shown, f"{added - _over(row):.1f}")
+        lines.append(f"| `{script}` | " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
 
 
 def in_turns(script: str, rounds: int, updates: int) -> dict[str, Any]:
