@@ -1,5 +1,7 @@
 """`watch --overhead`: where looking costs too much, fewer updates are looked at, and the report says how many."""
 
+import gc
+import runpy
 import sys
 import time
 
@@ -15,6 +17,7 @@ from surefoot.checks.losses.loss_calls import Losses
 from surefoot.checks.script_throttle import FEWEST, FEWEST_READ, LEAST, LEAST_READ
 from surefoot.cli.main import app
 from surefoot.events.failsafe import Failsafe
+from surefoot.events.frozen_heap import frozen_heap
 from surefoot.events.phases import Phases
 from surefoot.events.watch_budget import ALWAYS, OVERHEAD, Budget
 from surefoot.meters.flops import FlopsMeter
@@ -210,6 +213,40 @@ def test_a_step_that_is_too_long_to_measure_is_not_measured(monkeypatch, tmp_pat
     said = " ".join(done.output.split())
     assert "2 steps of Linear" in said
     assert "its first step was too long to measure" in said
+
+
+# ------------------------------------------------------------------------------------------- what a script needs
+
+
+@pytest.fixture
+def nothing_frozen():
+    """The tests' own start has frozen what it loaded."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+def test_collections_leave_out_what_was_loaded_before_the_script(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import gc\nfrozen, seen = gc.get_freeze_count(), len(gc.get_objects())\n")
+    held = []
+
+    def kept(path, *_):
+        held.append(runpy.run_path(path))
+
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(sys.modules["surefoot.watch"], "run_script", kept)
+        watch_script(str(script))
+    assert held[0]["frozen"] > 10 * held[0]["seen"]
+    assert gc.get_freeze_count() == 0
+
+
+def test_objects_that_somebody_else_froze_stay_frozen():
+    gc.freeze()
+    with frozen_heap():
+        pass
+    assert gc.get_freeze_count() > 0
 
 
 # ------------------------------------------------------------------------------------------- the option

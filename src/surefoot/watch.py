@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surefoot.errors import RunError
+from surefoot.events.frozen_heap import frozen_heap
 from surefoot.events.watch_budget import OVERHEAD, Budget
 from surefoot.recipe.kind import is_notebook
 from surefoot.recipe.run_script import StopScript, no_script, run_script
@@ -111,18 +112,24 @@ def watch_script(
     """
     if not Path(script).is_file():
         raise RunError(no_script(script))
-    return watch_call(
-        lambda: run_script(script, args),
-        name=script,
-        steps=steps,
-        check_all=check_all,
-        overhead=overhead,
-        sparing=sparing,
-        allow=allow,
-        keep=keep,
-        memory_limit=memory_limit,
-        data=data,
-    )
+    with ExitStack() as until_told:
+
+        def run() -> object:
+            until_told.enter_context(frozen_heap())  # only now: what watching imports is part of it
+            return run_script(script, args)
+
+        return watch_call(
+            run,
+            name=script,
+            steps=steps,
+            check_all=check_all,
+            overhead=overhead,
+            sparing=sparing,
+            allow=allow,
+            keep=keep,
+            memory_limit=memory_limit,
+            data=data,
+        )
 
 
 def watch_call(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Iterable, Iterator
 
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from surefoot.checks.engine.autograd_graph import Graph
+from surefoot.checks.engine.living import living
 from surefoot.checks.engine.observer import Observer
 from surefoot.checks.engine.scene import Scene, fingerprint, fingerprints, readable, tensors
 from surefoot.checks.engine.types import Args
@@ -89,6 +89,6 @@ class LooseLeaves(Observer):
 def _registered(leaves: list[torch.Tensor]) -> dict[torch.Tensor, str]:
     """The names of those leaves that are registered parameters of some module."""
     wanted = {each for each in leaves if isinstance(each, nn.Parameter)}
-    modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)] if wanted else []
+    modules = living(nn.Module) if wanted else []
     own = ((each, name, p) for each in modules for name, p in each.__dict__.get("_parameters", {}).items())
     return {p: f"{type(module).__name__}.{name}" for module, name, p in own if p in wanted}
