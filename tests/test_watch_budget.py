@@ -22,6 +22,7 @@ from surefoot.events.phases import Phases
 from surefoot.events.watch_budget import ALWAYS, OVERHEAD, Budget
 from surefoot.meters.flops import FlopsMeter
 from surefoot.watch import MEASURING, watch_call, watch_script
+from surefoot.world.kernels import Kernels
 
 # ------------------------------------------------------------------------------------------- the budget itself
 
@@ -247,6 +248,36 @@ def test_objects_that_somebody_else_froze_stay_frozen():
     with frozen_heap():
         pass
     assert gc.get_freeze_count() > 0
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The operators that were run once more, to see what they allocate."""
+    plain, names = Kernels._measure, []
+
+    def measure(self, func, args, kwargs):
+        names.append(func.overloadpacket.__name__)
+        return plain(self, func, args, kwargs)
+
+    monkeypatch.setattr(Kernels, "_measure", measure)
+    return names
+
+
+@pytest.mark.parametrize("sparing", [True, False])
+def test_operators_of_training_run_twice_only_where_memory_is_shown(sparing, measured):
+    record = watch_call(lambda: train(2), name=__file__, sparing=sparing)
+    assert record.first.tally.total("flops") > 0
+    assert ("addmm" in measured) is not sparing
+
+
+def test_the_memory_of_a_script_that_only_evaluates_is_measured_in_full(measured):
+    @torch.no_grad()
+    def evaluate():
+        nn.Linear(4, 2)(torch.randn(8, 4))
+
+    in_full, sparing = (watch_call(evaluate, name=__file__, sparing=each).steady for each in (False, True))
+    assert measured.count("addmm") == 2
+    assert sparing.peak == in_full.peak
 
 
 # ------------------------------------------------------------------------------------------- the option

@@ -66,10 +66,16 @@ class AnyKernels(Protocol):
 
 
 class Kernels:
-    """Runs each distinct call once and remembers its allocations."""
+    """Runs each distinct call once and remembers its allocations. Nothing is known of calls made while not `wanted`."""
 
-    def __init__(self, *, limit_bytes: int = LIMIT_BYTES, density: float | None = None) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(
+        self,
+        *,
+        limit_bytes: int = LIMIT_BYTES,
+        density: float | None = None,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.limit_bytes, self.wanted = limit_bytes, wanted
         self.share = 1.0 if density is None else density
         """The share of elements that a mask chooses, if it is not known."""
         self.too_large: set[Any] = set()
@@ -85,6 +91,8 @@ class Kernels:
         """The kernel of a call. None if the fake version is right."""
         if func.namespace in ("c10d", "_c10d_functional"):
             return _gloo(func.overloadpacket.__name__, args)
+        if not self.wanted():
+            return None
         tensors = list(tensors_in([args, kwargs]))
         if self.sparse and is_sparse(func, tensors, kwargs):
             return self.sparse.get(called(func, args, kwargs))
