@@ -43,7 +43,7 @@ def test_the_plan_of_a_large_model_fits_one_screen(llama):
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("llama fits h100-sxm, ")
     labels = [line.split()[0] for line in lines if re.match(r"[a-z]+  +\S", line)]
-    assert labels == ["memory", "step", "run", "change", "sure", "more"]
+    assert labels == ["memory", "step", "run", "data", "save", "change", "sure", "more"]
 
 
 def test_the_rest_is_said_to_be_there_and_is_there(llama):

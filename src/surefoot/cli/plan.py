@@ -190,7 +190,7 @@ def plan(
 
     written = None if snapshot is None else str(snapshot)
     loaded = load(target, words)
-    record = way(loaded, on=on, reuse=reuse, measure=measure, snapshot=written)
+    record = way(loaded, on=on, reuse=reuse, measure=measure, snapshot=written, loader=against is None)
     if html is not None:
         from surefoot.reports.plan_page import write_plan_page
 

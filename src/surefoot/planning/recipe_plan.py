@@ -28,12 +28,13 @@ from surefoot.meters.memory_snapshot import write_snapshot
 from surefoot.planning.fake_step import Trace, Tracing
 from surefoot.planning.mfu import FORMATS
 from surefoot.planning.repeated_blocks import Repeats, find_repeats
+from surefoot.planning.timing.loader_pace import loader_pace
 from surefoot.planning.timing.rehearse import rehearse
 from surefoot.planning.unrolled_trace import FEWEST, run_few
 from surefoot.recipe.build import build_data, build_evaluation, with_epoch
 from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.sources import has_state
-from surefoot.records.plan import LEFT_OUT, Fit, Plan, RunCost, needed_bytes
+from surefoot.records.plan import LEFT_OUT, Fit, LoaderPace, Plan, RunCost, needed_bytes
 from surefoot.records.step_time import StepTime
 from surefoot.techniques.adapters import base_parameter_count
 from surefoot.techniques.mesh import layout_of, with_global_batch
@@ -49,6 +50,7 @@ def plan_recipe(
     measure: bool = False,
     snapshot: str | None = None,
     resume: bool = True,
+    loader: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
     """Runs two symbolic steps: the first creates the optimizer state, the second stands for all others.
@@ -101,6 +103,8 @@ def plan_recipe(
         unit=recipe.unit,
         micro_batches=traced.step.micro_batches,
         steps=recipe.steps(),
+        samples_per_step=recipe.micro_batch_size * traced.step.micro_batches,
+        loader=_loader(known, traced, clock) if loader and seconds is not None else None,
         first=dataclasses.replace(traced.first, work=()),
         steady=traced.steady,
         init=traced.init,
@@ -199,6 +203,11 @@ def _step_time(recipe: Recipe, traced: Trace, machines: Cluster) -> StepTime:
     """The time of a steady step."""
     sizes = dict(reversed(traced.step.layout.sizes.items()))  # innermost first
     return time_on(machines, traced.steady, sizes, peak_flops=_peak(machines.device, recipe))
+
+
+def _loader(recipe: Recipe, traced: Trace, clock: Callable[[], float]) -> LoaderPace:
+    layout = traced.step.layout
+    return loader_pace(recipe, rank=layout.data_rank, ranks=layout.data_ranks, clock=clock)
 
 
 def _cost(recipe: Recipe, traced: Trace, machines: Cluster, time: StepTime, tokens: int) -> RunCost | None:

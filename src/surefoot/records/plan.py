@@ -75,6 +75,17 @@ class RunCost:
 
 
 @dataclass(frozen=True)
+class LoaderPace:
+    """How many samples a second the recipe's data gives on this machine, in one process."""
+
+    samples_per_second: float
+    samples: int
+    """Those that were read to find out."""
+    parallel: bool
+    """Whether `workers` can read them. Streams and sources that make whole batches depend on their number."""
+
+
+@dataclass(frozen=True)
 class Plan(Shown):
     """Two symbolic steps of a recipe: the first, in which the optimizer makes its state, and a steady one.
 
@@ -121,6 +132,10 @@ class Plan(Shown):
     unit: str = "token"
     """What `tokens_per_step` counts: token or sample."""
     ranks: int = 1
+    samples_per_step: int = 0
+    """What the loader of one rank must give for a step. 0 if it is unknown."""
+    loader: LoaderPace | None = field(default=None, compare=False)
+    """What it gives on this machine, if that was measured."""
     script: tuple[str, ...] = ()
     """Of a script that was planned: what was looked at, and what was not. Empty for a recipe."""
     layout: str = ""
@@ -135,6 +150,11 @@ class Plan(Shown):
     def needed_bytes(self) -> dict[str, int]:
         """What each allocator must be able to reserve; of a compiled step, the upper end of its interval."""
         return needed_bytes(self.reserved_bytes, self.compiled_bytes)
+
+    @property
+    def needed_samples_per_second(self) -> float | None:
+        """What the loader of one rank must give so that no step waits for it. None if no time is predicted."""
+        return self.samples_per_step / self.time.seconds if self.time and self.samples_per_step else None
 
     @property
     def left_out(self) -> tuple[str, ...]:

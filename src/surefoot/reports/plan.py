@@ -12,6 +12,7 @@ from surefoot.costs.advice import first_change
 from surefoot.records.plan import Plan, RunCost
 from surefoot.reports.memory_bar import memory_bar
 from surefoot.reports.parts import fit_text
+from surefoot.reports.plan_io import checkpoint_text, loader_text
 from surefoot.reports.plan_sure import all_assumptions, sure_of
 from surefoot.reports.plan_tables import plan_tables
 from surefoot.units import bytes_text, count_text, counted, money_estimate, seconds_estimate, short_count
@@ -75,6 +76,8 @@ def _answers(plan: Plan, *, more: str) -> RenderableType:
         ("memory", _memory(plan)),
         ("step", _step(plan)),
         ("run", _run(plan)),
+        ("data", loader_text(plan)),
+        ("save", checkpoint_text(plan) if plan.time and not plan.script else ""),
         ("change", first_change(plan)),
         ("sure", sure_of(plan)),
         ("more", more),

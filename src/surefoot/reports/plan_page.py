@@ -14,6 +14,7 @@ from surefoot.reports.gather import cost_facts
 from surefoot.reports.modules import by_module, repeated_as_one
 from surefoot.reports.page import write_page
 from surefoot.reports.parts import fit_text
+from surefoot.reports.plan_io import loader_text, saving_text
 from surefoot.reports.plan_time import cost_interval, dollars_text, speed_interval, step_interval
 from surefoot.units import bytes_text, count_text, counted, flops_text, seconds_text
 
@@ -82,9 +83,11 @@ def _facts(plan: Plan) -> dict[str, str]:
         facts["speed"] = f"{count_text(plan.tokens_per_step / plan.time.seconds)} {plan.unit}s/s{speed_interval(plan)}"
         if plan.time.flops_only_seconds:
             facts["MFU"] = f"{plan.time.flops_only_seconds / plan.time.seconds:.0%}"
+        facts["saving a checkpoint"] = saving_text(plan)
+        facts["data"] = loader_text(plan)
     if plan.layout:
         facts["ranks"] = f"one of {plan.ranks:,}: {plan.layout}"
-    return facts
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 def _modules(plan: Plan) -> tuple[ModuleShare, ...]:

@@ -10,6 +10,7 @@ from surefoot.costs.conventions import CONVENTIONS
 from surefoot.records.plan import Fit, Plan
 from surefoot.records.usage import Peak, Usage
 from surefoot.reports.parts import table_of, title
+from surefoot.reports.plan_io import loader_note, saving_text
 from surefoot.reports.plan_time import step_time_text
 from surefoot.reports.usage import usage_text
 from surefoot.units import bytes_text, count_text, flops_text
@@ -28,7 +29,8 @@ def plan_tables(plan: Plan) -> list[RenderableType]:
         *_conventions(plan),
         *_reserved(plan),
         *step_time_text(plan),
-        Text(f"{_held_of_a_checkpoint(plan)}; staging one takes as much host memory again"),
+        Text(f"{_held_of_a_checkpoint(plan)}; staging one takes as much host memory again{_written(plan)}"),
+        *([Text(loader_note(plan))] if plan.loader else []),
         *map(Text, plan.choices),
         *([Text(f"traced: {plan.blocks}", style="dim")] if plan.blocks else []),
     ]
@@ -111,3 +113,8 @@ def _held_of_a_checkpoint(plan: Plan) -> str:
     if not plan.layout:
         return f"a checkpoint holds {held}"
     return f"this rank holds {held} of a checkpoint of {bytes_text(plan.checkpoint_bytes)}"
+
+
+def _written(plan: Plan) -> str:
+    times = saving_text(plan)
+    return f"; writing it takes {times}, and only the staging stops the run" if times else ""

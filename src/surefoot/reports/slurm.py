@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from surefoot.costs.saving import SHARED_DISK
 from surefoot.errors import WorldError
 from surefoot.hardware.cluster import DEVICES_PER_NODE
 from surefoot.records.plan import Plan
@@ -15,8 +16,6 @@ from surefoot.units import counted, seconds_text
 
 START_MINUTES = 15
 """What a job may take before its first step: starting ranks, planning, loading data, compiling."""
-SAVED_PER_SECOND = 100e6
-"""Bytes of state that a rank is sure to save in a second, on a file system that many share. Our assumption."""
 LEAST_WARNING, MOST_WARNING = 180, 3600
 """Seconds between the signal and the limit of time. Slurm may send the signal a minute early."""
 RUN = '"$run"'
@@ -89,7 +88,7 @@ def _warning(plan: Plan, limit: int) -> int:
         if plan.time is None
         else max(plan.time.seconds, plan.time.interval.high_seconds if plan.time.interval else 0)
     )
-    needed = LEAST_WARNING + math.ceil(2 * step + plan.state_bytes / SAVED_PER_SECOND)
+    needed = LEAST_WARNING + math.ceil(2 * step + plan.state_bytes / SHARED_DISK)
     return min(needed, MOST_WARNING, 60 * limit // 2)
 
 

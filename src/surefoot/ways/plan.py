@@ -22,6 +22,7 @@ def plan(
     measure: bool = False,
     snapshot: str | None = None,
     resume: bool = True,
+    loader: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Plan:
     """Runs two symbolic steps: the first creates the optimizer state, the second stands for all others.
@@ -33,6 +34,7 @@ def plan(
     a step takes here.
     Of many repeated blocks it runs only a few, if it can prove that the result is the same; `reuse=False` runs all.
     `resume=False` leaves out what a resume takes, for which the model is built once more.
+    With `loader`, a plan with a time also reads some batches: what the loader gives here.
     `snapshot` names a file for all allocations, which https://pytorch.org/memory_viz can open.
     """
     return plan_recipe(
@@ -42,6 +44,7 @@ def plan(
         measure=measure,
         snapshot=snapshot,
         resume=resume,
+        loader=loader,
         clock=clock,
     )
 
