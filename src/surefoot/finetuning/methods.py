@@ -17,15 +17,17 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from surefoot.errors import RecipeError, installing
+from surefoot.errors import RecipeError, did_you_mean, installing
+from surefoot.finetuning.neftune import add_noise
 from surefoot.finetuning.quiet import quiet
 from surefoot.finetuning.tasks import Task
 from surefoot.recipe.recipe import Precision
@@ -57,9 +59,15 @@ class Adapt:
     alpha: int
     dropout: float
     targets: str
+    rslora: bool = False
+    modules_to_save: str = ""
+    neftune: float | None = None
 
     def __post_init__(self) -> None:
         """Loads the libraries now: in a fake world they would make fake tensors."""
+        for name, given in (("rslora", self.rslora), ("modules_to_save", self.modules_to_save)):
+            if given and self.method not in BY_PEFT:
+                raise RecipeError(f"{name} belongs to adapters: set method to {', '.join(BY_PEFT)}, not {self.method}")
         needed = {"lora": ["peft"], "dora": ["peft"], "qlora": ["peft", "bitsandbytes"]}.get(self.method)
         if needed is None:
             return
@@ -75,9 +83,11 @@ class Adapt:
 
     def __call__(self, model: nn.Module) -> nn.Module:
         if self.method in BY_PEFT:
-            return self._with_adapters(model)
-        if self.method != "full":
+            model = self._with_adapters(model)
+        elif self.method != "full":
             self._freeze(model)
+        if self.neftune is not None:
+            add_noise(model, self.neftune)
         return model
 
     def _freeze(self, model: nn.Module) -> None:
@@ -97,8 +107,8 @@ class Adapt:
 
         if self.method == "qlora":
             model.is_loaded_in_4bit = True  # type: ignore[assignment]  # peft takes its layer for 4 bits if this is set
-        heads = head_modules(model) if self.task == "classification" else []
-        targets = self.targets if self.targets == ALL_LINEAR else [each.strip() for each in self.targets.split(",")]
+        kept = [*self._saved(model), *(head_modules(model) if self.task == "classification" else ())]
+        targets = targets_of(model, self.targets)
         takes_text = getattr(model, "main_input_name", "") == "input_ids"
         config = peft.LoraConfig(
             r=self.rank,
@@ -106,9 +116,10 @@ class Adapt:
             lora_dropout=self.dropout,
             target_modules=targets,
             use_dora=self.method == "dora",
+            use_rslora=self.rslora,
             task_type=_PEFT_TASKS.get(self.task) if takes_text else None,
-            modules_to_save=heads or None,
-            exclude_modules=heads if heads and targets == ALL_LINEAR else None,
+            modules_to_save=kept or None,
+            exclude_modules=kept if kept and targets == ALL_LINEAR else None,
             fan_in_fan_out=any(type(each).__name__ == "Conv1D" for each in model.modules()),
         )
         try:
@@ -121,19 +132,77 @@ class Adapt:
                 f"the linear layers of {type(model).__name__} are {', '.join(linear)}"
             ) from error
 
+    def _saved(self, model: nn.Module) -> list[str]:
+        """The modules that are trained whole beside the adapters, as the user names them."""
+        names = _parts(self.modules_to_save)
+        for name in names:
+            found = [module for path, module in model.named_modules() if _ends(path, name)]
+            if not found:
+                known = dict.fromkeys(path.rpartition(".")[2] for path, _ in model.named_modules() if path)
+                raise RecipeError(
+                    f"modules_to_save={name}: {type(model).__name__} has no such module; {did_you_mean(name, known)}"
+                    "a module is named by the end of its path, such as lm_head"
+                )
+            own = {id(each) for module in found for each in module.parameters()}
+            outside = (path for path, each in model.named_parameters(remove_duplicate=False) if id(each) in own)
+            if others := [path for path in outside if not any(_ends(parent, name) for parent in _parents(path))]:
+                raise RecipeError(
+                    f"modules_to_save={name}: its weights are also {others[0]}, and peft would train a copy of them; "
+                    "use method=full, or a model that does not tie them"
+                )
+        return names
+
     def built(self, build: Callable[[], nn.Module]) -> nn.Module:
         """The model that `build` makes, for `qlora` with its linear layers in 4 bits."""
         if self.method != "qlora":
             return build()
         from surefoot.finetuning.four_bit import built_in_four_bits
 
-        return built_in_four_bits(build, four_bit_names, _COMPUTE.get(self.precision, torch.float32))
+        def names(model: nn.Module) -> list[str]:
+            return four_bit_names(model, self._saved(model))
+
+        return built_in_four_bits(build, names, _COMPUTE.get(self.precision, torch.float32))
 
 
-def four_bit_names(model: nn.Module) -> list[str]:
-    """The names of the layers that `qlora` puts into 4 bits."""
+def _parts(text: str) -> list[str]:
+    """The names in a text with commas between them."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _ends(path: str, name: str) -> bool:
+    """Whether a path is a name, or ends with it."""
+    return path == name or path.endswith(f".{name}")
+
+
+def _parents(path: str) -> Iterator[str]:
+    """The paths of the modules around a parameter."""
+    parts = path.split(".")
+    return (".".join(parts[:count]) for count in range(1, len(parts)))
+
+
+def targets_of(model: nn.Module, targets: str) -> str | list[str]:
+    """The layers that get adapters, as peft takes them. A name with `*`, `?` or `[` is a pattern of whole paths."""
+    if targets == ALL_LINEAR:
+        return targets
+    linear, found = linear_layers(model), dict[str, None]()
+    for name in _parts(targets):
+        matched = [path for path in linear if fnmatchcase(path, name)] if set(name) & set("*?[") else [name]
+        if not matched:
+            raise RecipeError(
+                f"targets={name}: no linear layer has such a path; the paths are {linear[0]} to {linear[-1]}"
+                if linear
+                else f"targets={name}: the body of {type(model).__name__} has no linear layer"
+            )
+        found |= dict.fromkeys(matched)
+    return list(found)
+
+
+def four_bit_names(model: nn.Module, without: Iterable[str] = ()) -> list[str]:
+    """The names of the layers that `qlora` puts into 4 bits, without modules that are trained whole."""
     kept = set(getattr(model, "_keep_in_fp32_modules", None) or ())  # transformers names what must not be rounded
     linear = [name for name in linear_layers(model) if type(model.get_submodule(name)) is nn.Linear]
+    saved = [path for path, _ in model.named_modules() if any(_ends(path, name) for name in without)]
+    linear = [name for name in linear if not any(name == path or name.startswith(f"{path}.") for path in saved)]
     names = [name for name in linear if not kept & set(name.split("."))]
     if not names:
         raise RecipeError(

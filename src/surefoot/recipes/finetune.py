@@ -157,6 +157,9 @@ def finetune(
     alpha: Count = 32,
     dropout: Share = 0.0,
     targets: str = ALL_LINEAR,
+    rslora: bool = False,
+    modules_to_save: str = "",
+    neftune: PositiveOrNone = None,
     context: Count = 512,
     packed: bool = False,
     too_long: TooLong = "drop",
@@ -185,7 +188,7 @@ def finetune(
         source = source_of(config, task, model, made or data, context, packed, data)
     usual = RATES[method] * (DPO_SHARE if prefers else 1.0)
     by_task = masked_loss(mask_token_of(config, model)) if task == "masked" else task_loss
-    adapt = Adapt(method, task, precision, rank, alpha, dropout, targets)
+    adapt = Adapt(method, task, precision, rank, alpha, dropout, targets, rslora, modules_to_save, neftune)
     recipe = Recipe(
         model=lambda: adapt.built(partial(build, config, task)),
         init_from=model,
