@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
+
+_SCOPES = 256
+"""The nodes of this many scopes are kept. To find where a value was set, one scope is searched hundreds of times."""
 
 
 def scope_at(tree: ast.Module, line: int, name: str) -> ast.AST:
@@ -22,9 +26,15 @@ def statement_of(scope: ast.AST, line: int) -> ast.stmt | None:
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a scope without those of functions and classes inside."""
-    waiting = list(ast.iter_child_nodes(scope))
+    return iter(_own_nodes(scope))
+
+
+@lru_cache(maxsize=_SCOPES)
+def _own_nodes(scope: ast.AST) -> tuple[ast.AST, ...]:
+    found, waiting = list[ast.AST](), list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
-        yield node
+        found.append(node)
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             waiting += ast.iter_child_nodes(node)
+    return tuple(found)
