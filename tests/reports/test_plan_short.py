@@ -82,6 +82,20 @@ def test_memory_of_the_first_step_is_not_called_the_allocators():
     assert " ".join(words.split("+")[1].split()) == "more in the first step 15.00 GiB - allocator and CUDA 5.00 GiB"
 
 
+@pytest.mark.parametrize(
+    ("before", "named"),
+    [
+        ({"init": 35}, ", most while the model is built"),
+        ({"init": 35, "first": 36}, ", most in the first step"),
+        ({"init": 20, "first": 20.3}, ""),
+    ],
+)
+def test_the_verdict_names_the_phase_of_the_peak_if_it_is_not_a_steady_step(before, named):
+    usages = {name: usage(activations=size) for name, size in before.items()}
+    verdict = as_text(plan_text(replace(planned(activations=20), **usages)), width=200).splitlines()[0]
+    assert verdict == f"gpt fits h100-sxm, 60.00 GiB to spare: it takes 40.00 GiB of 100.00 GiB{named}"
+
+
 def test_what_to_change_is_one_large_tensor_or_the_largest_account():
     plan = planned(activations=20, optimizer=10)
     assert first_change(plan).endswith("; 67% of the peak is activations")

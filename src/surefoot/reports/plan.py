@@ -47,10 +47,23 @@ def _verdict(plan: Plan) -> RenderableType:
         return Text.assemble((plan.recipe, "bold"), needs, "" if plan.time else "; add --on h100 for a GPU")
     only = " with expandable segments only" if fit.fits and fit.allocator == "expandable" else ""
     most = "up to " if plan.compiled_bytes is not None else ""
-    needs = f": it takes {most}{bytes_text(fit.total_bytes)} of {bytes_text(fit.memory_bytes)}"
+    needs = f": it takes {most}{bytes_text(fit.total_bytes)} of {bytes_text(fit.memory_bytes)}{_decided_before(plan)}"
     return Text.assemble(
         (plan.recipe, "bold"), " ", (fit_text(fit) + only, "bold green" if fit.fits else "bold red"), needs
     )
+
+
+def _decided_before(plan: Plan) -> str:
+    """The verdict is about the whole run: it names the phase of its peak, if that is not a steady step."""
+    when, _ = _before_steady(plan)
+    return f", most {when}" if when else ""
+
+
+def _before_steady(plan: Plan) -> tuple[str, int]:
+    """What takes clearly more than a steady step, and its bytes. Empty if nothing does."""
+    before = {"while the model is built": plan.init, "in the first step": plan.first}
+    when, most = max(((name, usage.peak.peak_bytes) for name, usage in before.items()), key=lambda pair: pair[1])
+    return (when, most) if most > 1.02 * plan.steady.peak.peak_bytes else ("", 0)
 
 
 def _not_seen(plan: Plan) -> list[str]:
@@ -91,9 +104,8 @@ def _memory(plan: Plan) -> RenderableType:
     peak = plan.steady.peak
     inside = f" of {peak.module}" if peak.module else ""
     lines = [Text(f"{bytes_text(peak.peak_bytes)} of tensors at the peak, in {peak.phase}{inside}")]
-    before = {"while the model is built": plan.init, "in the first step": plan.first}
-    when, most = max(((name, usage.peak.peak_bytes) for name, usage in before.items()), key=lambda pair: pair[1])
-    if most > 1.02 * peak.peak_bytes:  # the verdict is about the whole run: say that a step is not what decides it
+    when, most = _before_steady(plan)
+    if when:
         lines.append(Text(f"{bytes_text(most)} {when}: more than any later step takes", style="yellow"))
     if plan.compiled_bytes is not None:
         low, high = map(bytes_text, plan.compiled_bytes)
