@@ -33,8 +33,16 @@ KNOBS: dict[str, tuple[list[str], dict[str, Any]]] = {
         {"target_modules": r".*\.1\.self_attn\.[qv]_proj|.*down_proj"},
     ),
     "neftune": (["neftune=5"], {}),
+    "adafactor": (["optimizer=adafactor", "weight_decay=0.1"], {}),
+    "muon": (["optimizer=muon", "weight_decay=0.1"], {}),
+    "weight_decay": (["weight_decay=0.5"], {}),
+    "linear": (["schedule=linear", "warmup=0", "floor=0"], {}),
+    "cosine": (["schedule=cosine", "warmup=0", "floor=0"], {}),
+    "constant": (["schedule=constant", "warmup=0"], {}),
 }
 """The words of the recipe, and the arguments of peft's LoraConfig that mean the same."""
+if not hasattr(torch.optim, "Muon"):  # before torch 2.9
+    del KNOBS["muon"]
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +75,11 @@ def by_hand(recipe: Recipe, folder: Path, first: dict[str, torch.Tensor], name: 
     if name == "neftune":
         transformers.integrations.neftune.activate_neftune(model, 5.0)
     model.train()
-    optimizer = torch.optim.AdamW(
-        [each for each in model.parameters() if each.requires_grad], lr=0.01, weight_decay=0.0
-    )
-    follow = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: recipe.schedule(step, STEPS))
+    optimizer = optimizer_of(name, [each for each in model.parameters() if each.requires_grad])
+    if name in ("linear", "cosine", "constant"):
+        follow: Any = transformers.get_scheduler(name, optimizer, num_warmup_steps=0, num_training_steps=STEPS)
+    else:
+        follow = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: recipe.schedule(step, STEPS))
     losses, batches = [], batches_of(recipe)
     for number in range(STEPS):
         ids, labels = next(batches)[:2]
@@ -83,6 +92,15 @@ def by_hand(recipe: Recipe, folder: Path, first: dict[str, torch.Tensor], name: 
         follow.step()
         losses.append(loss.item())
     return losses
+
+
+def optimizer_of(name: str, trained: list[torch.Tensor]) -> torch.optim.Optimizer:
+    """The optimizer that a knob means."""
+    if name == "adafactor":
+        return torch.optim.Adafactor(trained, lr=0.01, weight_decay=0.1)
+    if name == "muon":
+        return torch.optim.Muon(trained, lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    return torch.optim.AdamW(trained, lr=0.01, weight_decay=0.5 if name == "weight_decay" else 0.0)
 
 
 @pytest.mark.parametrize("name", KNOBS)
@@ -132,17 +150,25 @@ def test_modules_that_are_trained_whole_stay_out_of_4_bits_and_have_no_adapters(
     assert [name for name, each in model.named_parameters() if "q_proj" in name and each.dtype == torch.uint8]
 
 
+def with_optimizer(recipe: Recipe) -> torch.optim.Optimizer:
+    return recipe.optimizer(build_model(recipe).parameters())
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["rslora=true", "method=full"], "rslora belongs to adapters: set method to lora, dora, qlora, not full"),
         (["modules_to_save=lm_haed"], "has no such module; did you mean 'lm_head'?"),
+        (
+            ["optimizer=muon", "method=full"],
+            "optimizer=muon updates matrices, and 5 of the 21 trained tensors are none",
+        ),
         (["targets=*.9.*"], r"targets=\*.9.\*: no linear layer has such a path; the paths are model.layers.0."),
     ],
 )
 def test_what_does_not_fit_is_refused(words, said, folder):
     with pytest.raises(RecipeError, match=said):
-        build_model(tuned(folder, *words))
+        with_optimizer(tuned(folder, *words))
 
 
 def test_weights_that_are_tied_are_not_trained_as_a_copy(tmp_path):

@@ -29,10 +29,10 @@ from surefoot.finetuning.methods import ALL_LINEAR, BY_PEFT, Adapt, Method
 from surefoot.finetuning.optimizers import OptimizerName, optimizer_of
 from surefoot.finetuning.reference_file import read_reference
 from surefoot.finetuning.tasks import RandomSamples, Task, build, mask_token_of, masked_loss, task_loss, text_of
-from surefoot.recipe.ranges import Count, CountOrNone, Positive, PositiveOrNone, RateOrNone, Share
+from surefoot.recipe.ranges import Count, CountOrNone, Positive, PositiveOrNone, Rate, RateOrNone, Share
 from surefoot.recipe.recipe import Precision
 from surefoot.records.manifest import HELD_OUT, TRAIN
-from surefoot.techniques.schedule import warmup_cosine
+from surefoot.techniques.schedule import constant, warmup_cosine, warmup_linear
 
 RATES = {"full": 2e-5, "lora": 2e-4, "dora": 2e-4, "qlora": 2e-4, "frozen": 1e-3, "bitfit": 1e-3}
 """Usual learning rates: adapters from the QLoRA paper (https://arxiv.org/abs/2305.14314), the others ten times less or
@@ -42,6 +42,7 @@ DPO_SHARE = 1 / 40
 """The share of the usual rate with `loss=dpo`: 5e-7 for all weights and 5e-6 for adapters, as Zephyr was trained
 (https://arxiv.org/abs/2310.16944)."""
 Loss = Literal["task", "dpo"]
+ScheduleName = Literal["cosine", "linear", "constant"]
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,14 @@ def refuse_other_vocabulary(known: int, data: str, here: int, model: str) -> Non
         )
 
 
+def schedule_of(name: ScheduleName, warmup: float, floor: float) -> Any:
+    """A rise over a share of the run, then a curve down to a share of the rate, or none."""
+    if name == "constant":
+        return constant(warmup_share=warmup)
+    falling = warmup_cosine if name == "cosine" else warmup_linear
+    return falling(warmup_share=warmup, floor=floor)
+
+
 def finetune(
     model: Model,
     task: Task = "causal",
@@ -174,6 +183,10 @@ def finetune(
     loss: Loss = "task",
     beta: Positive = 0.1,
     optimizer: OptimizerName = "adamw",
+    weight_decay: Rate = 0.0,
+    schedule: ScheduleName = "cosine",
+    warmup: Share = 0.05,
+    floor: Share = 0.1,
 ) -> Recipe:
     model = pinned(model)
     config = read_config(model, recipe="finetune", knob="model")
@@ -200,8 +213,8 @@ def finetune(
         loss=dpo_loss(beta) if prefers else by_task,
         metrics=dpo_metrics(beta) if prefers else None,
         collate=source.collate,
-        optimizer=optimizer_of(optimizer, usual if lr is None else lr),
-        schedule=warmup_cosine(warmup_share=0.05),
+        optimizer=optimizer_of(optimizer, usual if lr is None else lr, weight_decay),
+        schedule=schedule_of(schedule, warmup, floor),
         micro_batch_size=micro_batch_size,
         tokens_per_sample=context if task in ("causal", "masked", "seq2seq") and not prefers else 1,
         max_grad_norm=1.0,
