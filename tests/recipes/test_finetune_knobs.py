@@ -19,8 +19,8 @@ from surefoot.step import Step
 from surefoot.training.init_from import with_first_weights
 from surefoot.world.world import World
 from tests import tuned_models
+from tests.counted import counted
 from tests.resumed import final_state, told, train_in_parts
-from tests.ways.test_plan_counted import counted
 
 peft = pytest.importorskip("peft", reason="pip install peft")
 transformers = pytest.importorskip("transformers", reason="pip install transformers")
