@@ -1,15 +1,16 @@
-"""Sizes: the largest micro-batch of a pass is found by reading, within a limit of time."""
+"""Sizes: the largest micro-batch of a pass is found by reading, within a budget of samples."""
 
 import dataclasses
-import itertools
+import random
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 import surefoot
+from surefoot.data import sizes as sizes_module
 from surefoot.data.batches import batches_of
 from surefoot.data.sizes import ALIKE, Sizes, sizes_of
 from surefoot.meters.books import Books
@@ -79,14 +80,76 @@ def test_micro_batches_of_one_size_are_not_mentioned():
     assert plan.assumptions == ()
 
 
-def test_the_search_ends_when_all_are_alike_or_its_time_is_over():
+def test_the_search_ends_when_all_are_alike_or_its_samples_are_used_up():
     alike, long = Sentences(10_000, longest=1), Sentences(10_000)
-    assert len(sizes_of(tagger(lambda: alike)).looked) == ALIKE
-    assert alike.read == 2 * ALIKE
-    ticks = itertools.count()
-    sizes = sizes_of(tagger(lambda: long), seconds=5, clock=lambda: next(ticks))
+    assert len(sizes_of(tagger(lambda: alike)).looked) == ALIKE // 2
+    assert alike.read == ALIKE
+    sizes = sizes_of(tagger(lambda: long), samples=10)
     assert len(sizes.looked) == 5
     assert "in the first 5 of 5,000 of a pass" in str(sizes)
+
+
+def test_what_was_not_read_is_said_first():
+    plan = surefoot.plan(tagger(lambda: Sentences(10_000)))
+    assert "in the first 512 of 5,000 of a pass" in plan.steps_differ[0]
+    assert "larger ones may follow" in plan.steps_differ[0]
+
+
+class Lines(IterableDataset):
+    """A stream of sentences without an end."""
+
+    def __iter__(self):
+        numbers = random.Random(0)
+        while True:
+            yield torch.ones(numbers.randint(1, 40), dtype=torch.long)
+
+
+def test_a_stream_is_read_ahead():
+    recipe = tagger(Lines, max_steps=60)
+    plan = surefoot.plan(recipe)
+    assert plan.steady.peak.peak_bytes == max(real_peaks(recipe, 60)[1:])
+    assert plan.steps_differ == ()  # the whole run was read
+    assert "of a stream" in surefoot.plan(tagger(Lines)).steps_differ[0]
+
+
+@dataclasses.dataclass
+class Page:
+    words: list[torch.Tensor]
+
+
+class Sheet:
+    def __init__(self, words):
+        self.words = words
+
+
+@pytest.mark.parametrize(
+    "container", [Page, Sheet, lambda words: {"a": {"b": words}}], ids=["data class", "object", "dict"]
+)
+def test_batches_in_any_container_are_measured(container):
+    recipe = tagger(collate=lambda samples: container(samples))
+    sizes = sizes_of(recipe)
+    assert sizes.looked[:2] == tuple(
+        sum(each.nbytes for each in sizes_module.tensors_inside(batch))
+        for batch in (next(batches) for batches in [batches_of(recipe)] for _ in range(2))
+    )
+    assert sizes.differ
+
+
+def test_of_batches_with_the_same_bytes_the_longest_is_planned_too():
+    def batch(number, size):
+        length = (4, 64, 8, 16)[number % 4]
+        return torch.ones(256 // length, length, 1)
+
+    recipe = surefoot.Recipe(
+        model=lambda: nn.Linear(1, 16),
+        data=lambda: batch,
+        loss=lambda model, x: torch.bmm(model(x), model(x).transpose(1, 2)).square().mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e-9),
+        micro_batch_size=4,
+        max_steps=40,
+    )
+    plan = surefoot.plan(recipe)
+    assert plan.steady.peak.peak_bytes == max(real_peaks(recipe, 8)[1:])
 
 
 def test_a_run_that_is_shorter_than_a_pass_is_looked_at_to_its_end():

@@ -338,7 +338,7 @@ def test_a_measured_step_is_planned_with_the_largest_batch():
         small = tracing.traced().layers.peak.peak_bytes
     note = next(each for each in surefoot.plan(recipe).choices if "layers_every" in each)
     steady = surefoot.plan(recipe).steady.peak.peak_bytes
-    with Tracing(recipe, largest=sizes_of(recipe).largest) as tracing:
+    with Tracing(recipe, largest=[sizes_of(recipe).largest]) as tracing:
         assert tracing.traced().layers.peak.peak_bytes >= steady > 2 * small
     assert " 0 B more" not in note
 

@@ -70,6 +70,8 @@ class Books(Listener):
         self._operators = Operators(self.meters, shards_seen=self.phases.shards_seen, failsafe=self.failsafe)
         self._entered, self._looking = ExitStack(), ExitStack()
         self._waits, self._thread = budget is not None, threading.get_ident()
+        self._updating = 0
+        """How many updates have begun inside each other: `step` of a subclass may call that of its optimizer."""
         self._heard_by: dict[Listener, Listener] = {}
         """How each listener is called: through the failsafe."""
 
@@ -126,8 +128,18 @@ class Books(Listener):
         if not self.steps and self.phases.models and not self._operators.paused:
             self.steps.append(self.close())
 
+    def update_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        self._updating += self._ends_with(optimizer)
+
+    def _ends_with(self, optimizer: torch.optim.Optimizer) -> bool:
+        return self.ending is None or optimizer is self.ending
+
     def update_ends(self, optimizer: torch.optim.Optimizer) -> None:
-        if self._operators.paused or (self.ending is not None and optimizer is not self.ending):
+        self._updating -= self._ends_with(optimizer)
+        if self._updating > 0:
+            return
+        self._updating = 0
+        if self._operators.paused or not self._ends_with(optimizer):
             return
         self.end_step()
 
@@ -138,6 +150,7 @@ class Books(Listener):
             self._stop()
 
     def forward_begins(self, model: torch.nn.Module) -> None:
+        self._updating = 0  # an update that raised an error has no end
         if self._waits and not modes_are_on() and threading.get_ident() == self._thread:
             self._see_operators()  # a mode of the script's own would be left before this one
 

@@ -60,7 +60,7 @@ class MemoryMeter(Meter):
         self._nodes: dict[int, int] = {}
         """Of every storage that a backward made: the number of the graph node that was running."""
         self._weak: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self.counts: Callable[[torch.Tensor], bool] = lambda _: True
+        self.counts: Callable[[torch.Tensor], bool] = has_memory
         """Whether a tensor is on the device whose memory is booked."""
         self.modes_above = 0
         """Dispatch modes that see an operator before the meters, and hand it on."""
@@ -226,6 +226,12 @@ class MemoryMeter(Meter):
                 self.book.settle(booking, account, module)
                 key = id(inner.untyped_storage())
                 self._purposes[key] = account, module, self._purposes.get(key, ("", "", ""))[2]
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor takes memory: one on `meta` has a shape only, in a plan as in a real step."""
+    device: torch.device = getattr(tensor, "fake_device", None) or tensor.device
+    return device.type != "meta"
 
 
 def tensor_text(tensor: torch.Tensor) -> str:

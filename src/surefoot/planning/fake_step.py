@@ -5,20 +5,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from surefoot.costs.caching_allocator import Follower
-from surefoot.data.batches import batches_of
+from surefoot.data.batches import Batches, batches_of, has_samples
 from surefoot.meters.books import Books
 from surefoot.meters.fused import IF_LOSS_INSIDE, Regions
 from surefoot.meters.operator_script import Script
 from surefoot.planning.idle_parts import idle_parts
+from surefoot.planning.later_steps import Later, LaterFailed, Looks, Watch
+from surefoot.planning.step_counts import integers_kept
 from surefoot.randomness import kept
 from surefoot.recipe.recipe import Recipe
+from surefoot.recipe.sources import has_state
 from surefoot.records.usage import Usage
 from surefoot.step import Step, model_of
 from surefoot.techniques.compile import units
@@ -31,6 +35,8 @@ from surefoot.world.world import FakeWorld
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_KEPT = "kept without a state dict"
 
 
 @dataclasses.dataclass
@@ -62,6 +68,8 @@ class Trace:
     """The number of distinct kernel calls that were too large to try."""
     unknown: frozenset[str] = frozenset()
     """The operators whose GPU workspace is unknown."""
+    later: Later = dataclasses.field(default_factory=Later)
+    """Steps after the second, and why they may differ from it."""
     blocks: str = ""
     """The blocks that were traced for all others, or why none were. Empty if no block repeats often."""
 
@@ -77,12 +85,15 @@ class Tracing:
         ranks: int = 1,
         work: bool = False,
         script: bool = False,
-        largest: tuple[int, int] | None = None,
+        largest: Sequence[tuple[int, int]] = (),
         resumes: bool = True,
+        looks: Looks = Looks.ALL,
     ) -> None:
         self.recipe, self.work, self.resumes = recipe, work, resumes
+        self.looks = Looks.NOT if script else looks
+        self._hashes: list[list[int]] = []
         self.largest = largest
-        """The step and the rank with the largest micro-batch, which a steady step gets. None if all are alike."""
+        """The steps and ranks with the largest micro-batches, which later steps get. Empty if all are alike."""
         self.world = FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu)
         self.layout = layout_of(recipe, ranks=ranks)
         self.kernels = self.world.kernels
@@ -95,6 +106,7 @@ class Tracing:
 
     def __enter__(self) -> Self:
         self._entered.enter_context(kept())
+        self._entered.enter_context(integers_kept([self.recipe.loss, self.recipe.step, self.recipe.optimizer]))
         self._entered.enter_context(_seldom_collected())
         self._entered.enter_context(self.world)
         return self
@@ -137,18 +149,23 @@ class Tracing:
     def run(self, made: Trace) -> None:
         """Runs two steps, one that measures layers and an evaluation if the recipe has them, and a resume.
 
-        The first step creates optimizer state.
+        The first step creates optimizer state. If later ones may differ from the second, they are run too.
         """
         books, step, loaded = self.books, made.step, self.loaded(self.books)
+        watch = Watch(step, books, self.world.operators, looks=self.looks, places=len(self.largest))
         with books:
             with idle_parts(step) as idle:
-                for _ in range(2):
-                    take(step, books, next(loaded))
-            made.first, made.steady = books.steps
+                watch.first_two(lambda: take(step, books, next(loaded)), self.batches_differed)
+                attention = books.flops.attention
+                try:
+                    made.later = watch.later(lambda: take(step, books, next(loaded)))
+                except Exception as error:
+                    raise LaterFailed(error) from error
+            made.first, made.steady = books.steps[0], made.later.usages[made.later.highest]
             made.layers = self.measured(step)
             made.script = self.script
             made.choices = step.choices()  # a budget for recomputation is decided by now
-            made.attention = books.flops.attention
+            made.attention = attention
             books.close()  # the gradients of the last step are gone by now
             made.allocated_bytes, made.reserved_bytes = self.allocated_and_reserved_bytes()
             made.evaluate = self.evaluated(step, loaded, books.close)
@@ -187,17 +204,37 @@ class Tracing:
 
     def loaded(self, books: Books) -> Iterator[Iterator[Any]]:
         """The micro-batches of each step. The second one has the largest, if they differ."""
-        ranks = self.layout.data_ranks
-        count, batches = (
-            self.recipe.micro_batches(ranks),
-            batches_of(self.recipe, rank=self.layout.data_rank, ranks=ranks),
-        )
+        count = self.recipe.micro_batches(self.layout.data_ranks)
+        batches = self._batches_at(0, self.layout.data_rank)
+        batches.hashed, self._hashes = True, [batches.hashes]
+        self._samples = len(cast(Sized, batches.dataset)) if has_samples(batches.dataset) else math.inf
         yield books.seen(self.world.take(batches) for _ in range(count))
-        if self.largest is not None:
-            step, rank = self.largest
-            batches = batches_of(self.recipe, first_step=step, rank=rank, ranks=ranks)
+        batches.begin_step()
+        if self.largest:
+            batches = self._batches_at(*self.largest[0])
+            batches.hashed = True
+        self._hashes.append(batches.hashes)
+        yield books.seen(self.world.take(batches) for _ in range(count))
+        batches.hashed = False
+        for place in self.largest[1:]:
+            others = self._batches_at(*place)
+            yield books.seen(self.world.take(others) for _ in range(count))
         while True:
             yield books.seen(self.world.take(batches) for _ in range(count))
+
+    def _batches_at(self, step: int, rank: int) -> Batches:
+        """The micro-batches of a rank from a step on. A source with a state has to make those before it."""
+        ranks = self.layout.data_ranks
+        batches = batches_of(self.recipe, first_step=step, rank=rank, ranks=ranks)
+        if has_state(batches.dataset):
+            for _ in range(step * self.recipe.micro_batches(ranks)):
+                next(batches)
+        return batches
+
+    def batches_differed(self) -> bool:
+        """Whether the second step had other batches than the first: not the same samples in another order."""
+        first, second = self._hashes
+        return first != second and self._samples > self.recipe.micro_batch_size * self.recipe.micro_batches()
 
     def allocated_and_reserved_bytes(self) -> tuple[dict[str, int], dict[str, int]]:
         """The most bytes that the allocators had in use, and the bytes they have reserved. Stops following them."""
@@ -284,7 +321,15 @@ def saved_state(step: Step) -> dict[str, Any]:
     model = step.model.state_dict()
     model.update(map_tensors(copy, dict(model)))  # in place: the dict also holds the versions of its modules
     averages = {} if step.ema is None else {"averages": map_tensors(copy, dict(step.ema.tensors))}
-    return {"model": model, "optimizer": map_tensors(copy, step.optimizer.state_dict()), **averages}
+    return {"model": model, "optimizer": map_tensors(copy, _state_of(step.optimizer)), **averages}
+
+
+def _state_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The state dict of an optimizer; of one that has none, because it wraps another, what it keeps."""
+    try:
+        return optimizer.state_dict()
+    except AttributeError:
+        return {_KEPT: dict(enumerate(optimizer.state.values()))}
 
 
 def whole_bytes(saved: dict[str, Any]) -> int:
@@ -296,7 +341,8 @@ def whole_bytes(saved: dict[str, Any]) -> int:
 
 def load_state(step: Step, saved: dict[str, Any]) -> None:
     step.model.load_state_dict(saved["model"])
-    step.optimizer.load_state_dict(saved["optimizer"])
+    if _KEPT not in saved["optimizer"]:
+        step.optimizer.load_state_dict(saved["optimizer"])
     for name, average in saved.get("averages", {}).items():
         cast(Averages, step.ema).tensors[name].copy_(average)
 

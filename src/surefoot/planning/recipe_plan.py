@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sized
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from torch.nn import Embedding
 
@@ -26,8 +26,9 @@ from surefoot.hardware.here import HERE, here
 from surefoot.meters.memory_book import Chapter
 from surefoot.meters.memory_snapshot import write_snapshot
 from surefoot.planning.fake_step import Trace, Tracing
+from surefoot.planning.later_steps import LaterFailed, Looks
 from surefoot.planning.mfu import FORMATS
-from surefoot.planning.repeated_blocks import Repeats, find_repeats
+from surefoot.planning.repeated_blocks import find_repeats
 from surefoot.planning.timing.loader_pace import loader_pace
 from surefoot.planning.timing.rehearse import rehearse
 from surefoot.planning.unrolled_trace import FEWEST, run_few
@@ -67,8 +68,8 @@ def plan_recipe(
     # Data is built once, since it may take minutes; a source with a state is built for each look, to begin anew.
     known = recipe if has_state(data) else dataclasses.replace(recipe, data=lambda: data)
     sizes = sizes_of(known, ranks=layout_of(recipe, ranks=ranks).data_ranks)
-    largest = sizes.largest if sizes is not None and sizes.differ else None
-    what = {"work": bool(target or sheet), "script": measure, "resumes": resume}
+    largest = sizes.places if sizes is not None and sizes.differ else []
+    what: dict[str, Any] = {"work": bool(target or sheet), "script": measure, "resumes": resume}
     tracing = partial(Tracing, known, target, ranks=ranks, largest=largest, **what)
     chapters: list[Chapter] = []
     traced = _traced(
@@ -76,7 +77,9 @@ def plan_recipe(
         reuse=reuse and not measure and recipe.step is None and recipe.layers_every is None,
     )
     if snapshot is not None:
-        write_snapshot(Path(snapshot), _named(chapters, built_on_host=bool(traced.host_bytes)))
+        write_snapshot(
+            Path(snapshot), _named(chapters, built_on_host=bool(traced.host_bytes), steady=traced.later.highest)
+        )
     tokens = recipe.tokens_per_step
     seconds = cost = None
     scratch = ""
@@ -121,8 +124,9 @@ def plan_recipe(
         blocks=traced.blocks,
         assumptions=(
             *([traced.without] if traced.without else []),
+            *traced.later.told(steps=recipe.steps()),
             *(target.policies if target else ()),
-            *([str(sizes)] if largest is not None else []),
+            *([sizes.said] if sizes is not None and sizes.differ else []),
             *(f"{note} ({times} times)" for note, times in traced.assumed.items()),
             *_missing(traced),
         ),
@@ -136,34 +140,51 @@ def plan_recipe(
     )
 
 
-def _traced(tracing_anew: Callable[[], Tracing], *, reuse: bool) -> Trace:
+def _traced(tracing_anew: Callable[..., Tracing], *, reuse: bool) -> Trace:
     """Traces a few blocks if the model has many that are alike and this is proved to be enough; else all of them."""
     blocks = ""
-    with tracing_anew() as tracing:
-        repeats = find_repeats(tracing.model, fewest=FEWEST) if reuse else Repeats([])
-        if not repeats:
-            return tracing.traced()
+    if reuse:
+        with tracing_anew() as tracing:
+            repeats = find_repeats(tracing.model, fewest=FEWEST)
+            try:
+                if repeats:
+                    return run_few(tracing, repeats)
+            except Irregular as why:
+                blocks = f"{repeats} all run: {why}"
+    return dataclasses.replace(_with_later_steps(tracing_anew), blocks=blocks)
+
+
+def _with_later_steps(tracing_anew: Callable[..., Tracing]) -> Trace:
+    """Traces all blocks, and later steps if they may differ: less far, if a later step fails."""
+    failed = ""
+    for looks in (Looks.ALL, Looks.IN_A_ROW, Looks.NOT):
         try:
-            return run_few(tracing, repeats)
-        except Irregular as why:
-            blocks = f"{repeats} all run: {why}"
-    with tracing_anew() as tracing:
-        return dataclasses.replace(tracing.traced(), blocks=blocks)
+            with tracing_anew(looks=looks) as tracing:
+                made = tracing.traced()
+        except LaterFailed as error:
+            failed = f"{type(error.__cause__).__name__} in a later one"
+            continue
+        made.later.unplanned = failed or ("--measure plans two steps" if tracing.looks is Looks.NOT else "")
+        return made
+    raise AssertionError("a plan of two steps has no later one")
 
 
-def _kept(tracing_anew: Callable[[], Tracing], chapters: list[Chapter]) -> Tracing:
+def _kept(tracing_anew: Callable[..., Tracing], chapters: list[Chapter], **how: Any) -> Tracing:
     """A tracing that keeps every allocation in `chapters`. Those of an earlier attempt are dropped."""
-    tracing = tracing_anew()
+    tracing = tracing_anew(**how)
     chapters.clear()
     tracing.books.memory.book.chapters = chapters
     return tracing
 
 
-def _named(chapters: list[Chapter], *, built_on_host: bool) -> list[tuple[str, Chapter]]:
-    """The chapters of a trace that are about the device. It closes its books twice after building."""
-    built, left, first, steady, *_ = chapters
+def _named(chapters: list[Chapter], *, built_on_host: bool, steady: int) -> list[tuple[str, Chapter]]:
+    """The chapters of a trace that are about the device. It closes its books twice after building.
+
+    `steady` is the place of the steady step after the first one.
+    """
+    built, left, first, *others = chapters
     before = left if built_on_host else built
-    return [("building", before), ("first step", first), ("steady step", steady)]
+    return [("building", before), ("first step", first), ("steady step", others[steady])]
 
 
 def _can_be_timed(sheet: Datasheet) -> bool:

@@ -32,6 +32,7 @@ from surefoot.planning.fake_step import (
     whole_bytes,
 )
 from surefoot.planning.idle_parts import idle_parts
+from surefoot.planning.later_steps import Later, Looks, Watch
 from surefoot.planning.repeated_blocks import Repeats
 from surefoot.planning.short_models import FEW, Copies
 from surefoot.records.usage import Usage
@@ -51,6 +52,7 @@ class ShortRun:
     assumed: dict[str, int]
     too_large: set[Any]
     checkpoint_bytes: int
+    later: Later
 
 
 def run_few(tracing: Tracing, repeats: Repeats) -> Trace:
@@ -71,6 +73,7 @@ def run_few(tracing: Tracing, repeats: Repeats) -> Trace:
     (made.checkpoint_bytes,) = _unrolled_counts([{"": run.checkpoint_bytes} for run in runs], copies.more).values()
     made.too_large = _even([len(too_large | run.too_large) for run in runs], "kernels too large to try")
     made.unknown = frozenset(tracing.kernels.unknown)
+    made.later = dataclasses.replace(runs[-1].later, usages=[made.steady])
     made.blocks = f"{repeats} from runs with {FEW[0]}, {FEW[1]} and {FEW[2]}"
     return made
 
@@ -97,9 +100,13 @@ def _short_run(tracing: Tracing, copies: Copies, times: int) -> ShortRun:
     with books:
         step = _shared(tracing, model, books)
         loaded = tracing.loaded(books)
+        watch = Watch(step, books, tracing.world.operators, looks=Looks.NOT, places=len(tracing.largest))
+
+        def take_step() -> None:
+            take(step, books, next(loaded))
+
         with idle_parts(step) as idle:
-            take(step, books, next(loaded))
-            take(step, books, next(loaded))
+            watch.first_two(take_step, tracing.batches_differed)
         if tracing.world.guesses and idle():
             raise Irregular("a guess at a value left out parts of the model")
         books.close()
@@ -111,8 +118,10 @@ def _short_run(tracing: Tracing, copies: Copies, times: int) -> ShortRun:
         load_state(step, saved)
         if any(entry.words[0] == "book" for entry in journal.entries[len(entries) :]):
             raise Irregular("loading a saved state allocates")
+        if why := watch.doubts(take_step):
+            raise Irregular(f"steps may differ: {why}")
     counts = {note: count for note, count in assumed.items() if count}
-    return ShortRun(step, entries, parts, counts, set(tracing.kernels.too_large), whole_bytes(saved))
+    return ShortRun(step, entries, parts, counts, set(tracing.kernels.too_large), whole_bytes(saved), watch.found)
 
 
 def _shared(tracing: Tracing, model: nn.Module, books: Books) -> Step:

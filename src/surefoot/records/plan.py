@@ -16,6 +16,8 @@ FILE = "plan.json"
 """Where a run directory keeps its plan."""
 LEFT_OUT = "no workspace inside"
 """How an assumption begins that makes a plan too low."""
+STEPS_DIFFER = "steps may differ: "
+"""How an assumption begins that says that one step does not stand for all others."""
 WITHOUT = "planned without "
 """How an assumption begins that takes a whole part of the model away."""
 
@@ -88,6 +90,8 @@ class LoaderPace:
 @dataclass(frozen=True)
 class Plan(Shown):
     """Two symbolic steps of a recipe: the first, in which the optimizer makes its state, and a steady one.
+
+    If later steps differ, the steady one is the highest of those that were planned: see `steps_differ`.
 
     Around them: building the model and optimizer (`init`), an evaluation of one step's batches (empty if the recipe
     has no `evaluation`), and building both again with a saved state in memory (`resume`). `checkpoint_bytes` is the
@@ -165,6 +169,11 @@ class Plan(Shown):
     def without(self) -> tuple[str, ...]:
         """The assumptions that take whole parts of the model away."""
         return tuple(note for note in self.assumptions if note.startswith(WITHOUT))
+
+    @property
+    def steps_differ(self) -> tuple[str, ...]:
+        """The assumptions that say that one step does not stand for all others."""
+        return tuple(note for note in self.assumptions if note.startswith(STEPS_DIFFER))
 
     @property
     def tally(self) -> Tally:

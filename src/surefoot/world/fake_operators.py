@@ -36,7 +36,7 @@ from surefoot.torch_inside.storages import identity_of
 from surefoot.trees import map_tensors, tensors_in
 from surefoot.world.fake_results import FAKES, packed, spread_evenly
 from surefoot.world.kernels import MASKS, SELECTIONS, AnyKernels, Kernels, corrected
-from surefoot.world.known_values import DRAWN, KNOWN_ELEMENTS, REFUSALS, KnownValues
+from surefoot.world.known_values import DRAWN, KNOWN_ELEMENTS, READ, REFUSALS, KnownValues, to_extreme, traits_of
 from surefoot.world.sparse import SparseCall
 from surefoot.world.truths import FINITE, ONE, assumed_of, truth_of
 from surefoot.world.user_line import where
@@ -58,6 +58,10 @@ _COPIES = {private("_to_copy").default, aten.clone.default}
 _INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _BY_VALUES = {aten.linalg_matrix_exp.default}
 """Operators whose kernels choose how they compute, and so their memory, by the values of their operands."""
+MOST_EXTREME = 20_000
+"""Operators after which draws are no longer extreme."""
+_BY_LENGTHS = {"_pack_padded_sequence", "_ctc_loss"}
+"""Operators whose results are as large as the lengths say that they are given."""
 
 
 class EndlessLoop(WorldError):
@@ -74,6 +78,20 @@ class FakeOperators(TorchDispatchMode):
         """The line of code that last read an integer that is not known, with the words before it."""
         self.guesses = 0
         """How often code was answered that chooses by a value which is not known."""
+        self.reads: dict[str, list[tuple[str, Any]]] = {}
+        """Where code read a random number or values of the batch, and what it read, by `DRAWN` and `READ`."""
+        self.calls = 0
+        """How many operators have run."""
+        self.unbounded = False
+        """Whether a small draw has no bounds, so that it has no extreme."""
+        self.extreme = ""
+        """`low` or `high`: what small draws between two bounds are answered, in place of a number between them."""
+        self.extreme_since = 0
+        """The number of operators that had run when draws began to be extreme."""
+        self.hears: Callable[[Any, Any], None] | None = None
+        """Called with every operator on real tensors, and its arguments."""
+        self._given = WeakTensorKeyDictionary()
+        """Small real tensors of a batch, or drawn, and those made of them: `READ` or `DRAWN`."""
         self._truths = WeakTensorKeyDictionary()
         """What is assumed of bool tensors with one element."""
         self._masks = WeakTensorKeyDictionary()
@@ -91,16 +109,23 @@ class FakeOperators(TorchDispatchMode):
             )
             return False
         kwargs = kwargs or {}
+        self.calls += 1
         tensors = list(tensors_in([args, kwargs]))
         if all(map(self._is_known, tensors)) if tensors else _makes_small(func, args, kwargs):
             with unset_fake_temporarily():
                 out = self._known(func, tensors, func(*args, **kwargs))
             draws = torch.Tag.nondeterministic_seeded in func.tags
+            if self.hears is not None:
+                self.hears(func, args)
+            if draws and self.extreme and self._is_early():
+                self.unbounded |= not to_extreme(func, args, kwargs, out, self.extreme)
+            self._note_given(func, tensors, out, draws=draws)
             return map_tensors(
                 lambda made: self._beside(made, draws and all(made is not each for each in tensors)), out
             )
         for known in [] if self._is_given(func, tensors) else self.values.read(func, tensors, args, kwargs):
             self._note(*self._read_note(tensors))
+            self._read(self.values.origin(tensors), known)
             return known
         self._forget_written(func, args)
         self.values.written(func, tensors, args, kwargs)
@@ -124,7 +149,7 @@ class FakeOperators(TorchDispatchMode):
             self._note(f"memory inside {func.overloadpacket.__name__} depends on values and is not validated")
         kernel = self.kernels.measured(func, args, kwargs)
         out = out if kernel is None else corrected(out, kernel)
-        self.values.follow(func, tensors, args, kwargs, out)
+        self.values.follow(func, tensors, args, kwargs, out, extreme=self.extreme if self._is_early() else "")
         self._count(func, tensors, out)
         truth = truth_of(func, args, out, self._truths, self._number)
         if truth is not None:
@@ -150,6 +175,41 @@ class FakeOperators(TorchDispatchMode):
         if not isinstance(self.kernels, Kernels):
             self._note("sparse kernels of a GPU are taken to allocate what the CPU's do, which is not validated")
         return out
+
+    def _is_early(self) -> bool:
+        """Whether few operators have run since draws are extreme. Code may draw until a number suits it."""
+        return self.calls - self.extreme_since < MOST_EXTREME
+
+    def give(self, tensor: torch.Tensor) -> None:
+        """A small real tensor comes from the batch."""
+        self._given[tensor] = READ
+
+    def given(self, tensors: list[torch.Tensor]) -> str:
+        """Whether one of some small real tensors depends on the batch or on a draw: `READ` or `DRAWN`."""
+        if not len(self._given):
+            return ""
+        found = {self._given[each] for each in tensors if each in self._given}
+        return DRAWN if DRAWN in found else READ if READ in found else ""
+
+    def _note_given(self, func: Any, tensors: list[torch.Tensor], out: Any, *, draws: bool) -> None:
+        """Remembers what depends on the batch or on a draw, and where code read such values."""
+        of = DRAWN if draws else self.given(tensors)
+        if not of:
+            return
+        if traits_of(func).reads or func.overloadpacket.__name__ in _BY_LENGTHS:
+            self._read(of, out)
+        for each in tensors_in(out):
+            if is_small(each):
+                self._given[each] = of
+
+    def _read(self, of: str, out: Any) -> None:
+        """Code reads values that differ from step to step: numbers, or tensors whose shapes depend on them.
+
+        What torch reads without being called from a step, such as the seed of a loader, chooses nothing in one.
+        """
+        if of and (line := where()):
+            read = [tuple(each.shape) for each in tensors_in(out)] or repr(out)
+            self.reads.setdefault(of, []).append((line, read))
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
         if is_small(tensor):
@@ -197,6 +257,7 @@ class FakeOperators(TorchDispatchMode):
         if name == "_pack_padded_sequence" and not isinstance(args[1], FakeTensor):
             with unset_fake_temporarily():
                 shape, batch_sizes = packed(*args)
+            self._read(self.given([args[1]]), shape)
             return torch.empty(shape, dtype=args[0].dtype), batch_sizes
         if name == "_ctc_loss":
             return self._ctc_loss(*args[:4])
@@ -234,7 +295,9 @@ class FakeOperators(TorchDispatchMode):
         if value is not None and not (self.density is not None and self.values.origin([mask])):
             self._note(*self._read_note([mask]))
             with unset_fake_temporarily():
-                return int(value.count_nonzero()) * elements // max(1, mask.numel())
+                count = int(value.count_nonzero()) * elements // max(1, mask.numel())
+            self._read(self.given([mask]) or self.values.origin([mask]), count)
+            return count
         share = 1.0 if self.density is None else self.density
         why = "the recipe's density" if self.density is not None else "the worst case; set the recipe's density"
         self._note(f"{name} chose {share:.1%} of {elements:,} elements, which is not validated: {why}")
@@ -246,6 +309,7 @@ class FakeOperators(TorchDispatchMode):
         if is_small(lengths):
             with unset_fake_temporarily():
                 longest = int(lengths.max())
+            self._read(self.given([lengths]), longest)
         else:
             self._note(f"the longest target of ctc_loss has {longest} elements")
         times, samples = (log_probs.shape[0], log_probs.shape[1]) if log_probs.dim() == 3 else (len(log_probs), 1)
@@ -323,6 +387,7 @@ class FakeOperators(TorchDispatchMode):
         def numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
             if (value := self.values.of(tensor)) is not None:
                 self._note(*self._read_note([tensor]))
+                self._read(self.values.origin([tensor]), tensor)
                 with unset_fake_temporarily():
                     return value.clone().numpy(force=force)
             if tensor.numel() > SMALL_ELEMENTS:
@@ -335,7 +400,20 @@ class FakeOperators(TorchDispatchMode):
                 ones = torch.ones(tensor.shape, dtype=tensor.dtype, requires_grad=tensor.requires_grad)
                 return ones.numpy(force=force)  # torch refuses what needs a gradient, as ever
 
-        with patched(FakeTensor, "numpy", lambda _: numpy):
+        def heard(plain: Any) -> Any:
+            def read(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+                made = plain(tensor, *args, **kwargs)
+                if not isinstance(tensor, FakeTensor):  # torch reads a real tensor without an operator
+                    self._read(self.given([tensor]), made)
+                return made
+
+            return read
+
+        with (
+            patched(FakeTensor, "numpy", lambda _: numpy),
+            patched(torch.Tensor, "tolist", heard),
+            patched(torch.Tensor, "numpy", heard),
+        ):
             yield
 
     def _note(self, *assumptions: str) -> None:

@@ -169,22 +169,34 @@ class KnownValues:
             elif _is_real(each) and not each.requires_grad:
                 self._spoil(each.untyped_storage())
 
-    def follow(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any, out: Any) -> None:
-        """After an operator ran on fakes: gives its results their values, if they are known."""
+    def follow(
+        self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any, out: Any, *, extreme: str = ""
+    ) -> None:
+        """After an operator ran on fakes: gives its results their values, if they are known.
+
+        With an `extreme`, draws between two bounds are at the lower or the upper one.
+        """
         traits = traits_of(func)
         if traits.written and not any(isinstance(each, FakeTensor) for each in tensors):
             return  # it ran for real
         made = list(tensors_in(out))
         most = max((each.numel() for each in made), default=0)
         few = traits.written or (made and (most <= KNOWN_ELEMENTS or most <= most_elements(self.origin(tensors))))
-        if traits.computes and few and self._followed(func, traits, tensors, args, kwargs, made):
+        if traits.computes and few and self._followed(func, traits, tensors, args, kwargs, made, extreme):
             return
         if traits.is_view and tensors and (memory := _memory(tensors[0])) is not None:
             for each in made:
                 vars(each)[_NAME] = Known(None, memory)
 
     def _followed(
-        self, func: Any, traits: Traits, tensors: list[torch.Tensor], args: Any, kwargs: Any, made: list[torch.Tensor]
+        self,
+        func: Any,
+        traits: Traits,
+        tensors: list[torch.Tensor],
+        args: Any,
+        kwargs: Any,
+        made: list[torch.Tensor],
+        extreme: str,
     ) -> bool:
         of = DRAWN if traits.draws else ""
         if not tensors:
@@ -203,6 +215,8 @@ class KnownValues:
             results = self._decided(traits, tensors, made)
         if not results:
             return False
+        if traits.draws and extreme:
+            to_extreme(func, args, kwargs, results, extreme)
         self._give(tensors, made, list(tensors_in(results)), of)
         return True
 
@@ -268,6 +282,32 @@ class KnownValues:
 
     def _gone(self, key: int, _: Any) -> None:
         self._spoiled.pop(key, None)
+
+
+def to_extreme(func: Any, args: Any, kwargs: Any, drawn: Any, extreme: str) -> bool:
+    """Replaces what was drawn between two bounds by the `low` or the `high` one. Returns whether there are bounds.
+
+    A coin that a number below its chance decides comes up true for the low one.
+    """
+    name, low = func.overloadpacket.__name__.rstrip("_"), extreme == "low"
+    given = dict(zip(traits_of(func).names, args, strict=False)) | kwargs
+    if name in ("rand", "rand_like"):
+        value: float = 0.0 if low else 1 - 2**-11
+    elif name == "uniform":
+        first, last = given.get("from", 0.0), given.get("to", 1.0)
+        value = first if low else last - (last - first) * 2**-11
+    elif name == "bernoulli":
+        value = float(low)
+    elif name in ("randint", "randint_like") or (name == "random" and given.get("to") is not None):
+        first, last = given.get("low", given.get("from", 0)) or 0, given.get("high", given.get("to"))
+        value = first if low else last - 1
+    else:
+        return False
+    with unset_fake_temporarily():
+        for each in tensors_in(drawn):
+            if not isinstance(each, FakeTensor):
+                each.fill_(value)
+    return True
 
 
 def most_elements(of: str) -> int:

@@ -8,7 +8,9 @@ from types import FrameType
 
 from surefoot.source.owners import DRIVING, owner
 
-_NOT_THE_USER = {"torch", "surefoot", *sys.stdlib_module_names}
+NOT_THE_USER = {"torch", "surefoot", *sys.stdlib_module_names}
+_ENDS = (*DRIVING, "torch.utils.data.dataloader")
+"""What a loader does by itself, such as drawing its seed, is not done by the line that asks for a batch."""
 
 
 def where(frame: FrameType | None = None) -> str:
@@ -21,9 +23,9 @@ def where(frame: FrameType | None = None) -> str:
     found: list[str] = []
     while frame is not None:
         module, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
-        if module.startswith(DRIVING):
+        if module.startswith(_ENDS):
             break
-        if module.split(".")[0] not in _NOT_THE_USER and not file.startswith("<"):
+        if module.split(".")[0] not in NOT_THE_USER and not file.startswith("<"):
             is_installed = owner(file) == "installed"
             if not found or not is_installed:
                 found.append(f"{os.path.basename(file)}:{frame.f_lineno}")

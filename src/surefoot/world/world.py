@@ -231,7 +231,7 @@ class FakeWorld(World):
         self.kernels: AnyKernels = kernels or (
             Kernels(density=density) if gpu is None else GpuKernels(gpu, in_backward=in_graph_task)
         )
-        self._operators = FakeOperators(self.assumptions, self.kernels, density)
+        self.operators = FakeOperators(self.assumptions, self.kernels, density)
 
     def __enter__(self) -> Self:
         if self.ranks > 1:
@@ -241,8 +241,8 @@ class FakeWorld(World):
         self._entered.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")  # torch's own code does it
         self._entered.enter_context(self._fake)
-        self._entered.enter_context(self._operators)
-        self._entered.enter_context(self._operators.arrays())
+        self._entered.enter_context(self.operators)
+        self._entered.enter_context(self.operators.arrays())
         return self
 
     def __exit__(self, *failure: Any) -> None:
@@ -250,9 +250,9 @@ class FakeWorld(World):
         super().__exit__(*failure)
         forget_fake_tables()
         error = failure[1] if len(failure) > 1 else None
-        if self._operators.guessed and isinstance(error, Exception) and not isinstance(error, SurefootError):
+        if self.operators.guessed and isinstance(error, Exception) and not isinstance(error, SurefootError):
             raise WorldError(
-                f"{self._operators.guessed} that a plan does not know, and with a guess in its place the step failed "
+                f"{self.operators.guessed} that a plan does not know, and with a guess in its place the step failed "
                 f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); move this code out of the step, or "
                 "plan without it"
             ) from error
@@ -260,7 +260,7 @@ class FakeWorld(World):
     @property
     def guesses(self) -> int:
         """How often code was answered that chooses by a value which nobody knows."""
-        return self._operators.guesses
+        return self.operators.guesses
 
     def most(self, numbers: Sequence[int]) -> list[int]:
         return list(numbers)  # all ranks are like this one
@@ -272,6 +272,7 @@ class FakeWorld(World):
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake of a tensor, or a small tensor unchanged. Tensors that share storage still share it."""
         if is_small(tensor):
+            self.operators.give(tensor)
             return tensor
         if tensor.layout in LAYOUTS:
             *indices, values = parts_of(tensor)
@@ -279,7 +280,7 @@ class FakeWorld(World):
             return fake_sparse(self._fake, tensor, (*indices, self._place(values)))
         fake = self._fake.from_tensor(tensor)
         if tensor.untyped_storage().nbytes() == tensor.nbytes:  # no view: what is written to its base would go unseen
-            self._operators.values.know(fake, tensor, of=READ)
+            self.operators.values.know(fake, tensor, of=READ)
         return fake
 
 
