@@ -152,3 +152,9 @@ def test_a_word_for_no_number_may_be_text():
 def test_whole_numbers_may_be_written_with_an_exponent():
     assert convert("tokens", "1e9", int) == 10**9
     assert convert("tokens", "none", int | None) is None
+
+
+def test_a_file_that_is_no_text_is_refused_in_a_sentence(tmp_path):
+    (tmp_path / "noise.py").write_bytes(b"a\x00b\xff")
+    with pytest.raises(RecipeError, match=r"noise\.py is not Python"):
+        surefoot.load_recipe(str(tmp_path / "noise.py"))

@@ -159,7 +159,12 @@ def _module_from_file(path: Path, target: str) -> Any:
     if kind == "script":
         raise not_a_recipe(target)
     if kind == "neither":
-        compile(source, str(path.resolve()), "exec")
+        try:
+            compile(source, str(path.resolve()), "exec")
+        except SyntaxError as error:
+            if error.lineno is None:  # no line is at fault: it is not text at all
+                raise RecipeError(f"{path} is not Python: {error.msg}") from None
+            raise
         raise _no_recipe(target, ())
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:

@@ -34,7 +34,7 @@ def _titled(title: str, figure: Figure) -> Figure:
 def _draw(drawn: list[Any], files: list[Path]) -> None:
     try:
         import plotly.io
-        from choreographer.errors import ChromeNotFoundError
+        from choreographer.errors import BrowserFailedError, ChromeNotFoundError
     except ImportError as error:
         raise MissingPackage(f"--png needs plotly and kaleido: {installing('report', 'plotly', 'kaleido')}") from error
     try:
@@ -42,3 +42,5 @@ def _draw(drawn: list[Any], files: list[Path]) -> None:
     except ChromeNotFoundError as error:
         said = "--png needs Chromium or Chrome, and found neither: apt-get install chromium"
         raise MissingPackage(f"{said}, or run plotly_get_chrome") from error
+    except BrowserFailedError as error:
+        raise MissingPackage("--png needs a browser, and the one that is installed does not start here") from error
