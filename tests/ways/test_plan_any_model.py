@@ -127,7 +127,8 @@ def test_counts_of_an_unknown_number_of_bins_are_refused():
 
 def test_counts_of_the_batch_are_read():
     plan = assert_planned_as_measured(routed(fewest=0, learned=False))
-    assert "read a value of the batch: a step with another one is not validated" in plan.assumptions[0]
+    said = "read a value of the batch: a step with another one is not validated"
+    assert any(said in each for each in plan.assumptions)
 
 
 class Adapted(nn.Module):
