@@ -33,7 +33,7 @@ def test_this_proof_can_fail():
 
 
 def test_the_help_is_quick():
-    """Less than a quarter of the time of `import torch`: usually it is a sixth, and on a busy machine a fifth.
+    """Less than a fifth of the time of `import torch`.
 
     Seconds are those the processor worked, the best of five and interleaved: seconds on the wall also count
     what other programs of a shared machine do, and a slow machine is slow at both.
@@ -48,7 +48,7 @@ def test_the_help_is_quick():
 
     pairs = [(seconds("-m", "surefoot", "--help"), seconds("-c", "import torch")) for _ in range(5)]
     help_seconds, torch_seconds = (min(each) for each in zip(*pairs, strict=True))
-    assert help_seconds < 0.25 * torch_seconds, f"help {help_seconds:.2f} s, import torch {torch_seconds:.2f} s"
+    assert help_seconds < 0.2 * torch_seconds, f"help {help_seconds:.2f} s, import torch {torch_seconds:.2f} s"
 
 
 def test_the_public_words_exist_and_are_sorted_out():

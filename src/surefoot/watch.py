@@ -1,6 +1,6 @@
 """watch: the same meters and checks around a loop you wrote yourself.
 
-This file imports torch only inside functions, so that `import surefoot` stays quick.
+This file imports torch and records only inside functions, so that `import surefoot` stays quick.
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ from surefoot.events.frozen_heap import frozen_heap
 from surefoot.events.watch_budget import OVERHEAD, Budget
 from surefoot.recipe.kind import is_notebook
 from surefoot.recipe.run_script import StopScript, no_script, run_script
-from surefoot.records.codec import from_json, to_json
-from surefoot.records.finding import Findings
-from surefoot.records.tally import Tally
-from surefoot.records.usage import Usage
-from surefoot.records.watched import Watched
 from surefoot.torch_inside.version import require_torch
 
 if TYPE_CHECKING:
@@ -33,6 +28,10 @@ if TYPE_CHECKING:
     from surefoot.meters.books import Books
     from surefoot.meters.pace import Pace
     from surefoot.meters.splits import Splits
+    from surefoot.records.finding import Findings
+    from surefoot.records.tally import Tally
+    from surefoot.records.usage import Usage
+    from surefoot.records.watched import Watched
     from surefoot.training.watched_run import WatchedRun
 
 BOOKED_STEPS = 3
@@ -59,6 +58,8 @@ class Seen:
     @property
     def tally(self) -> Tally:
         """The memory and FLOPs of the last step."""
+        from surefoot.records.tally import Tally
+
         return self.steps[-1].tally if self.steps else Tally()
 
     @property
@@ -273,6 +274,9 @@ class Watching:
 
     def record(self) -> Watched:
         """What was seen. A run directory gets it too, and counts as finished."""
+        from surefoot.records.codec import from_json, to_json
+        from surefoot.records.watched import Watched
+
         books, pace, models = self._books, self._pace, tuple(self._books.phases.models)
         seen = Watched(
             script=self.name,
@@ -305,6 +309,7 @@ def _ends(books: Books, pace: Pace, steps: int | None) -> Any:
     from surefoot.events.listener import Listener, Segment
     from surefoot.meters.backwards import BackwardsMeter
     from surefoot.meters.syncs import SyncsMeter
+    from surefoot.records.tally import Tally
 
     class Ends(Listener):
         """Counts the operators of the first steps, and stops the script after the last step."""
@@ -328,6 +333,8 @@ def _ends(books: Books, pace: Pace, steps: int | None) -> Any:
 
 def _in_each(before: Tally, now: Tally) -> Tally:
     """The counts of a step; of each line that reads values, no more than in the steps before it."""
+    from surefoot.records.tally import Tally
+
     read = {account.name: account.amount for account in before.accounts}
     least = (
         replace(each, amount=min(each.amount, read.get(each.name, 0))) if each.name.startswith("syncs/") else each

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption, within
+from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption
+from surefoot.cli.writing import SeedOption, TemperatureOption, TopKOption, TopPOption, WriterArgument
 from surefoot.records.codec import to_json
 from surefoot.reports.console import PlainConsole, print_text
 from surefoot.torch_inside.version import require_torch
@@ -20,23 +20,14 @@ NEW, END = "/new", "/end"
 
 
 def chat(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN|EXPORT", help="a finished run, an export, or a Hugging Face folder")
-    ],
+    run: WriterArgument,
     recipe: RecipeOfRunArgument = None,
     system: Annotated[str, typer.Option("--system", metavar="TEXT", help="a system message, which comes first")] = "",
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="the most tokens of an answer")] = 500,
-    temperature: Annotated[
-        float, typer.Option("--temperature", callback=within(0), help="0 takes the likeliest token each time")
-    ] = 0.8,
-    top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="choose among so many tokens")] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            "--top-p", callback=within(0, 1, above=True), help="choose among the likeliest that make up this share"
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="of the random choices")] = 0,
+    temperature: TemperatureOption = 0.8,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    seed: SeedOption = 0,
     trust_run: TrustOption = False,
     json: JsonOption = False,
 ) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption, within
+from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption
+from surefoot.cli.writing import SeedOption, TemperatureOption, TopKOption, TopPOption, WriterArgument
 from surefoot.records.codec import to_json
 from surefoot.reports.console import PlainConsole, print_text
 from surefoot.torch_inside.version import require_torch
@@ -16,25 +16,16 @@ from surefoot.units import counted
 
 
 def generate(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN|EXPORT", help="a finished run, an export, or a Hugging Face folder")
-    ],
+    run: WriterArgument,
     prompt: Annotated[
         str, typer.Argument(metavar="PROMPT", help="the text to go on from, or a message to a chat model")
     ],
     recipe: RecipeOfRunArgument = None,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="how many tokens to make")] = 200,
-    temperature: Annotated[
-        float, typer.Option("--temperature", callback=within(0), help="0 takes the likeliest token each time")
-    ] = 0.8,
-    top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="choose among so many tokens")] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            "--top-p", callback=within(0, 1, above=True), help="choose among the likeliest that make up this share"
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="of the random choices")] = 0,
+    temperature: TemperatureOption = 0.8,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    seed: SeedOption = 0,
     tokenizer: Annotated[
         str | None,
         typer.Option("--tokenizer", metavar="bytes|FILE", help="default: that of the run's corpus or first model"),

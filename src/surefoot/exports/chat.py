@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import torch
 
 from surefoot.errors import RunError
 from surefoot.exports.decode import Decoder, Sampling
+from surefoot.exports.generate import told_text
 from surefoot.exports.prompts import Pieces, tokenizer_of_run
 from surefoot.exports.source import open_source
 from surefoot.exports.trained import trained_model
@@ -62,32 +61,17 @@ class Chat:
         context is full, the oldest question and its answer are forgotten.
         """
         prompt, self.turns = self._prompt([*self.turns, {"role": "user", "content": message}])
-        text, made = Pieces(self._tokenizer, is_chat=True), list[str]()
-
-        def put(token: int) -> None:
-            made.append(text.next(token))
-            if tell is not None and made[-1]:
-                tell(made[-1])
-
+        text = Pieces(self._tokenizer, is_chat=True)
         sampling = replace(self.sampling, seed=self.sampling.seed + self._asked)
         self._asked += 1
-        with kept(), torch.no_grad(), suppress(KeyboardInterrupt):
-            began = time.perf_counter()
-            self._make(prompt, text.ends, sampling, put)
-        self.turns.append({"role": "assistant", "content": "".join(made)})
-        return Generated(
-            run=self.path,
-            prompt=message,
-            text="".join(made),
-            tokens=len(made),
-            seconds=time.perf_counter() - began,
-            cached=True,
-            temperature=sampling.temperature,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
-            seed=sampling.seed,
-            chat=True,
-        )
+
+        def make(*, put: Callable[[int], None]) -> None:
+            with suppress(KeyboardInterrupt):
+                self._make(prompt, text.ends, sampling, put)
+
+        said = told_text(self.path, message, sampling, None, tell, text, make, is_cached=lambda: True)
+        self.turns.append({"role": "assistant", "content": said.text})
+        return said
 
     def _prompt(self, turns: list[dict[str, str]]) -> tuple[list[int], list[dict[str, str]]]:
         """The tokens of the conversation, and its turns: as many as leave room for an answer."""
@@ -108,10 +92,7 @@ class Chat:
         if is_its_model(self._model):
             make_tokens(self._model, prompt, tokens=most, sampling=sampling, cached=True, ends=ends, put=put)
             return
-        for token in islice(Decoder(self._model, prompt, context=self.context, pick=sampling.picker()), most):
-            put(token)
-            if token in ends:
-                break
+        Decoder(self._model, prompt, context=self.context, pick=sampling.picker()).put(most, ends, put)
 
 
 def _opened(path: str, recipe: str | Recipe | None, *, trust_run: bool) -> tuple[Any, Any, int]:

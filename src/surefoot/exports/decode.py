@@ -8,9 +8,10 @@ such call are kept and put before the new ones. Any other model reads the whole 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -120,6 +121,13 @@ class Decoder:
             logits = self._read() if self._cache is None else self._next(self._cache)
             self._seen.append(self._pick(logits[0, -1]))
             yield self._seen[-1]
+
+    def put(self, most: int, ends: Container[int], put: Callable[[int], None]) -> None:
+        """Hands on each token, until one that ends the text, or `most` of them."""
+        for token in islice(self, most):
+            put(token)
+            if token in ends:
+                break
 
     def _read(self) -> torch.Tensor:
         """The logits of the whole text in the context. Begins the cache."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,7 +48,7 @@ def generate(
     `recipe` is the recipe of the run; a run of a built-in recipe needs none.
     """
     sampling = sampling or Sampling()
-    told = partial(_told, path, prompt, sampling, echo, tell)
+    told = partial(told_text, path, prompt, sampling, echo, tell)
     if is_its_folder(Path(path)):
         model, its_tokenizer = open_folder(Path(path))
         text = named_words(tokenizer) if tokenizer else words_of_folder(its_tokenizer, raw=raw)
@@ -70,13 +69,7 @@ def generate(
             model, text.encode(prompt), context=made_by.tokens_per_sample, pick=sampling.picker(), cached=cached
         )
 
-        def ours(*, put: Callable[[int], None]) -> None:
-            for token in islice(decoder, tokens):
-                put(token)
-                if token in text.ends:
-                    break
-
-        return told(text, ours, is_cached=lambda: decoder.is_cached)
+        return told(text, partial(decoder.put, tokens, text.ends), is_cached=lambda: decoder.is_cached)
 
 
 class Maker(Protocol):
@@ -90,7 +83,7 @@ def _by_transformers(model: Any, text: Words, prompt: str, tokens: int, sampling
     return partial(make_tokens, model, text.encode(prompt), **how)
 
 
-def _told(
+def told_text(
     path: str,
     prompt: str,
     sampling: Sampling,

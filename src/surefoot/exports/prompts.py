@@ -96,27 +96,34 @@ def words_of_run(path: str, recipe: Recipe, *, raw: bool) -> Words:
     """Those that the recipe's corpus was made with; else those of the folder that its weights came from."""
     corpus = _corpus_of(recipe)
     if corpus is not None and is_chat(corpus):
-        tokenizer = read_tokenizer(str(Path(corpus) / TOKENIZER))
-        return Pieces(tokenizer, is_chat=has_messages(corpus) and not raw)
+        return Pieces(_of_chat(corpus), is_chat=has_messages(corpus) and not raw)
     text = text_of_corpus(corpus) if corpus is not None else text_of(recipe)
     if text.tokenizer is not None:
         return BytePairs(text.tokenizer)
     if text.kind == "bytes":
         return Bytes()
-    first = Path(folder_of(recipe.init_from or "", WORDS))
-    if recipe.init_from and any((first / name).is_file() for name in TOKENIZER_FILES):
-        return Pieces(read_tokenizer(str(first)), is_chat=False)
+    if (first := _of_first_weights(recipe)) is not None:
+        return Pieces(first, is_chat=False)
     raise RunError(f"{path} does not say how its text became tokens; name it: --tokenizer bytes|FILE")
 
 
 def tokenizer_of_run(recipe: Recipe) -> Any | None:
     """The tokenizer of conversations that a run learned, or of the model that it began with; None if it has neither."""
     corpus = _corpus_of(recipe)
-    if corpus is not None and is_chat(corpus):
-        return read_tokenizer(str(Path(corpus) / TOKENIZER))
-    first = Path(folder_of(recipe.init_from or "", WORDS))
-    has_words = bool(recipe.init_from) and any((first / name).is_file() for name in TOKENIZER_FILES)
-    return read_tokenizer(str(first)) if has_words else None
+    return _of_chat(corpus) if corpus is not None and is_chat(corpus) else _of_first_weights(recipe)
+
+
+def _of_chat(corpus: str) -> Any:
+    """The tokenizer of a corpus of conversations."""
+    return read_tokenizer(str(Path(corpus) / TOKENIZER))
+
+
+def _of_first_weights(recipe: Recipe) -> Any | None:
+    """The tokenizer of the folder that the weights came from."""
+    if not recipe.init_from:
+        return None
+    folder = Path(folder_of(recipe.init_from, WORDS))
+    return read_tokenizer(str(folder)) if any((folder / name).is_file() for name in TOKENIZER_FILES) else None
 
 
 def _corpus_of(recipe: Recipe) -> str | None:

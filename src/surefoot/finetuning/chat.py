@@ -116,7 +116,7 @@ def has_template(tokenizer: Any) -> bool:
 
 def rendered_prompt(text: str, tokenizer: Any) -> str:
     """What stands before the answer to one message of a user."""
-    return _rendered([{"role": "user", "content": text}], tokenizer, prompt=True)
+    return rendered_talk([{"role": "user", "content": text}], tokenizer)
 
 
 def rendered_talk(messages: list[Message], tokenizer: Any) -> str:
