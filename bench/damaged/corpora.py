@@ -205,10 +205,13 @@ def _says_the_same(folder: Path, elsewhere: Path, mutation: Mutation) -> bool:
     from surefoot.records.codec import from_json
     from surefoot.records.manifest import Manifest
 
-    if mutation.file != "manifest.json" or mutation.kind not in mutations.JSON:
+    if mutation.file != "manifest.json" or mutation.kind not in {*mutations.JSON, "cut"}:
         return False
     now, then = ((each / "manifest.json").read_text() for each in (folder, elsewhere))
-    return fits(Manifest, json.loads(now)) and from_json(Manifest, now) == from_json(Manifest, then)
+    try:
+        return fits(Manifest, json.loads(now)) and from_json(Manifest, now) == from_json(Manifest, then)
+    except ValueError:  # cut elsewhere than before its last line feed
+        return False
 
 
 # ------------------------------------------------------------------------------------------- forged manifests

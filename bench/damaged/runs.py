@@ -10,6 +10,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -473,8 +474,14 @@ def _tensors(file: Path) -> str:
 
 
 def _rows(file: Path) -> list[Any]:
-    """The steps of a log in the order of the rows, without those that were taken again."""
+    """The steps of a log in the order of the rows, without those that were taken again.
+
+    A part of a row at the end is none: a kill leaves it, and readers leave it out.
+    """
     try:
-        return list(dict.fromkeys(json.loads(line)["step"] for line in file.read_text().splitlines()))
+        *whole, last = file.read_bytes().split(b"\n")
+        with suppress(ValueError, KeyError, TypeError):
+            whole += [last] if json.loads(last)["step"] else []
+        return list(dict.fromkeys(json.loads(line)["step"] for line in whole))
     except (OSError, ValueError, KeyError, TypeError) as error:
         return [f"no rows: {type(error).__name__}"]

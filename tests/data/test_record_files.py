@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,8 @@ def test_files_of_a_folder_belong_to_the_split_of_their_names(tmp_path):
                  "more/validation.jsonl", "training_notes.json", "dataset_infos.json"):  # fmt: skip
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
+    os.mkfifo(tmp_path / "data" / "pipe.jsonl")
+    (tmp_path / "data" / "folder.parquet").mkdir()
     found = {name: [file.name for file in files] for name, files in splits_of(tmp_path).items()}
     assert found == {
         "test": ["test-00000.parquet"],

@@ -204,6 +204,12 @@ def test_a_store_that_cannot_be_listed_is_refused(tmp_path, monkeypatch):
 def test_what_cannot_be_tokenised_is_refused(texts, tmp_path):
     with pytest.raises(DataError, match="no text files"):
         tokenize([f"{texts}/*.none"], tmp_path / "corpus")
+    os.mkfifo(tmp_path / "pipe")  # reading it would never end
+    (tmp_path / "mixed").mkdir()
+    (tmp_path / "mixed" / "device.txt").symlink_to("/dev/zero")
+    for pipe in (tmp_path / "pipe", tmp_path / "mixed"):
+        with pytest.raises(DataError, match=f"{pipe}.* is not a file: text is read from files and folders"):
+            tokenize([str(texts), str(pipe)], tmp_path / "corpus")
     with pytest.raises(DataError, match="two sources have the same name"):
         tokenize([str(texts), str(texts)], tmp_path / "corpus")
     with pytest.raises(DataError, match="no tokenizer 'gpt5'"):

@@ -59,7 +59,8 @@ def splits_of(path: Path) -> dict[str, list[Path]]:
     if (path / "state.json").is_file():
         return {TRAIN: _saved(path)}
     found = dict[str, list[Path]]()
-    for file in sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES and each.name not in _NOTES):
+    named_so = (each for each in path.rglob("*") if each.suffix in _SUFFIXES and each.name not in _NOTES)
+    for file in sorted(each for each in named_so if each.is_file()):  # not a folder or a pipe of such a name
         named = _SPLIT.search(str(file.relative_to(path)).lower())
         found.setdefault(named[1] if named else TRAIN, []).append(file)
     if not found:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,8 +100,17 @@ def _source(path: str) -> Source:
         raise DataError(f"cannot list {place}: {first_line(error)}") from error
     if not files:
         raise DataError(f"no text files in {place}")
+    if "://" not in base:
+        _refuse_what_is_no_file(os.path.normpath(os.path.join(base, file)) for file in files)
     tasks = min(len(files), max(min(8, -(-size // SMALL_TASK_BYTES)), -(-size // TASK_BYTES), 1))
     return Source((name if given else parts[wild - 1]).replace("/", "-") or "text", base, tuple(files), tasks)
+
+
+def _refuse_what_is_no_file(paths: Iterable[str]) -> None:
+    """A pipe or a device is not read: it may have no end."""
+    for path in paths:
+        if not os.path.isfile(path):
+            raise DataError(f"{path} is not a file: text is read from files and folders")
 
 
 def _documents(job: Job, source: Source) -> Any:
