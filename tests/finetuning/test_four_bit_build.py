@@ -47,7 +47,19 @@ def test_a_file_fills_packed_layers_as_if_its_weights_had_been_packed(folder, pr
         x = torch.randn(3, layer.in_features)
         assert torch.equal(layer.weight, packed.weight)
         assert torch.equal(layer(x), packed(x))
-    assert torch.equal(model.lm_head.weight, there["lm_head.weight"])
+    held = torch.bfloat16 if precision == "bf16-mixed" else torch.float32
+    assert {each.dtype for name, each in model.named_parameters() if name.removesuffix(".weight") not in layers} == {
+        held
+    }
+    assert torch.equal(model.lm_head.weight, there["lm_head.weight"].to(held))
+
+
+def test_mixed_precision_holds_what_is_trained_in_float32_and_the_rest_in_bfloat16(folder):
+    recipe = tuned(folder, "precision=bf16-mixed", "modules_to_save=lm_head")
+    model = recipe.adapt(with_first_weights(recipe).model())
+    of_floats = {(each.requires_grad, each.dtype) for each in model.parameters() if each.is_floating_point()}
+    assert of_floats == {(True, torch.float32), (False, torch.bfloat16)}
+    assert any("modules_to_save" in name for name, each in model.named_parameters() if each.requires_grad)
 
 
 def test_a_packed_layer_takes_the_rows_that_a_file_has():

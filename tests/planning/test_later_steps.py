@@ -337,6 +337,35 @@ def test_a_batch_whose_values_are_not_read_is_not_mentioned():
 # ------------------------------------------------------------------------------------------- other devices
 
 
+class Growing(nn.Module):
+    """Its weight is another, larger parameter from the second step on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.steps = nn.Parameter(torch.randn(8, WIDTH)), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        if self.steps == 2:
+            self.weight = nn.Parameter(torch.randn(16, WIDTH))
+        return (x @ self.weight.t()).square().mean()
+
+
+def test_a_state_that_a_new_model_does_not_take_is_said_first():
+    plan = surefoot.plan(
+        surefoot.Recipe(
+            model=Growing,
+            data=rows,
+            loss=lambda model, batch: model(batch[0]),
+            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+            micro_batch_size=8,
+            max_steps=4,
+        )
+    )
+    assert plan.resume.peak.peak_bytes == 0
+    assert "a resume is not planned: a new model does not take the state of this one: size mis" in first_lines(plan)
+
+
 def test_a_tensor_on_meta_takes_no_memory():
     class Outlined(nn.Module):
         def __init__(self):

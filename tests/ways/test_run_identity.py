@@ -296,6 +296,7 @@ def test_a_value_a_shape_and_a_dtype_change_the_hash():
     hashes = [content_hash(each) for each in [base, *others, [base], {"a": base}, {"b": base}]]
     assert len(set(hashes)) == len(hashes)
     assert content_hash(base.view(3, 4).T) == content_hash(base.view(3, 4).T.contiguous())
+    assert content_hash(base.view(4, 3)[:, 1]) == content_hash(base.view(4, 3)[:, 1].contiguous())
 
 
 def test_large_tensors_are_hashed_in_pages_over_all_of_them():

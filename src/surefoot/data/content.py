@@ -63,7 +63,8 @@ def _bytes_of(tensor: torch.Tensor) -> np.ndarray:
     """The bytes of a tensor. For a large one, evenly spaced pages of them."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.numel() == 0:
         return np.zeros(0, np.uint8)
-    flat = tensor.detach().resolve_conj().reshape(-1).view(torch.uint8)
+    rows = tensor.detach().resolve_conj().reshape(-1).contiguous()  # a column stays strided when it is reshaped
+    flat = rows.view(torch.uint8)
     if flat.numel() > MOST_BYTES:
         pages = flat[: flat.numel() // PAGE_BYTES * PAGE_BYTES].view(-1, PAGE_BYTES)
         flat = torch.cat([pages[:: -(-len(pages) * PAGE_BYTES // MOST_BYTES)].reshape(-1), flat[-PAGE_BYTES:]])

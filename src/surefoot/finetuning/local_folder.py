@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import nn
 
 from surefoot.errors import RecipeError, installing
 from surefoot.finetuning.hub import folder_of, is_of_hub
+from surefoot.finetuning.quiet import quiet
 from surefoot.recipe.recipe import Precision
 from surefoot.records.codec import parse, read_plain_file
 
@@ -17,6 +19,8 @@ from surefoot.records.codec import parse, read_plain_file
 def read_config(folder: str, *, recipe: str, knob: str) -> Any:
     """The config of a folder, or of a model of the hub. `recipe` and `knob` are named in error messages."""
     try:
+        with quiet():  # its models import torchao, which tells of kernels for other machines
+            importlib.import_module("transformers.modeling_utils")
         from transformers import AutoConfig
     except ImportError as error:
         raise RecipeError(f"the recipe {recipe} needs transformers: {installing('hf', 'transformers')}") from error
@@ -46,10 +50,10 @@ def built(kind: Any, config: Any) -> nn.Module:
         raise RecipeError(f"{said}: {type(error).__name__}: {error}") from error
 
 
-def overruled(config: Any, precision: Precision) -> str:
-    """Says so if the config names another format of its parameters than the precision. `precision` decides."""
+def overruled(config: Any, precision: Precision, held: Precision) -> str:
+    """Says so if the config names another format of its parameters than that of `held`. `precision` decides."""
     named = str(getattr(config, _dtype_name(config), None) or "").removeprefix("torch.")
-    stored = "bfloat16" if precision == "bf16-true" else "float32"
+    stored = "bfloat16" if held == "bf16-true" else "float32"
     if named in ("", stored):
         return ""
     other = "; precision=bf16-true takes bfloat16" if named == "bfloat16" else ""

@@ -84,6 +84,8 @@ class Adapt:
     def __call__(self, model: nn.Module) -> nn.Module:
         if self.method in BY_PEFT:
             model = self._with_adapters(model)
+            if self.held != self.precision:
+                _train_in_float32(model)
         elif self.method != "full":
             self._freeze(model)
         if self.neftune is not None:
@@ -162,6 +164,22 @@ class Adapt:
             return four_bit_names(model, self._saved(model))
 
         return built_in_four_bits(build, names, _COMPUTE.get(self.precision, torch.float32))
+
+    @property
+    def held(self) -> Precision:
+        """The precision whose format the first weights are held in.
+
+        What stays frozen gains nothing from float32 that bfloat16 does not have: products are computed in bfloat16
+        anyway. float16 has a smaller range, so `16-mixed` keeps float32.
+        """
+        return "bf16-true" if (self.method, self.precision) == ("qlora", "bf16-mixed") else self.precision
+
+
+def _train_in_float32(model: nn.Module) -> None:
+    """Holds in float32 what is trained: a new head, and modules that are trained whole. peft does so with adapters."""
+    for module in model.modules():
+        if any(each.requires_grad for each in module.parameters(recurse=False)):
+            module.float()
 
 
 def _parts(text: str) -> list[str]:

@@ -64,6 +64,8 @@ class Trace:
     assumed: dict[str, int] = dataclasses.field(default_factory=dict)
     without: str = ""
     """The parts of the model that the steps were planned without. Empty if there are none."""
+    no_resume: str = ""
+    """Why a new step does not take the saved state. Empty if it does."""
     too_large: int = 0
     """The number of distinct kernel calls that were too large to try."""
     unknown: frozenset[str] = frozenset()
@@ -176,7 +178,10 @@ class Tracing:
         made.checkpoint_bytes = whole_bytes(saved)
         with Books(kernels=self.kernels) as beside:
             beside.memory.see(saved)
-            made.resume = self.resumed(beside, saved)
+            try:
+                made.resume = self.resumed(beside, saved)
+            except (RuntimeError, ValueError, KeyError) as error:  # a model that changed its own modules in a step
+                made.no_resume = f"a new model does not take the state of this one: {_first_reason(error)}"
         made.too_large, made.unknown = len(self.kernels.too_large), frozenset(self.kernels.unknown)
 
     def measured(self, step: Step) -> Usage | None:
@@ -345,6 +350,12 @@ def load_state(step: Step, saved: dict[str, Any]) -> None:
         step.optimizer.load_state_dict(saved["optimizer"])
     for name, average in saved.get("averages", {}).items():
         cast(Averages, step.ema).tensors[name].copy_(average)
+
+
+def _first_reason(error: Exception) -> str:
+    """What torch says of a state that does not load. Of a module it gives a heading and a line for each reason."""
+    said = str(error).splitlines() or [type(error).__name__]
+    return said[min(1, len(said) - 1)].strip()
 
 
 def _once(tensors: Iterator[torch.Tensor]) -> list[torch.Tensor]:

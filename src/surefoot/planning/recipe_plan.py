@@ -35,7 +35,7 @@ from surefoot.planning.unrolled_trace import FEWEST, run_few
 from surefoot.recipe.build import build_data, build_evaluation, with_epoch
 from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.sources import has_state
-from surefoot.records.plan import LEFT_OUT, Fit, LoaderPace, Plan, RunCost, needed_bytes
+from surefoot.records.plan import LEFT_OUT, NO_RESUME, Fit, LoaderPace, Plan, RunCost, needed_bytes
 from surefoot.records.step_time import StepTime
 from surefoot.techniques.adapters import base_parameter_count
 from surefoot.techniques.mesh import layout_of, with_global_batch
@@ -124,6 +124,7 @@ def plan_recipe(
         blocks=traced.blocks,
         assumptions=(
             *([traced.without] if traced.without else []),
+            *([NO_RESUME + traced.no_resume] if traced.no_resume else []),
             *traced.later.told(steps=recipe.steps()),
             *(target.policies if target else ()),
             *([sizes.said] if sizes is not None and sizes.differ else []),

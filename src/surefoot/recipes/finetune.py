@@ -32,6 +32,7 @@ from surefoot.finetuning.tasks import RandomSamples, Task, build, mask_token_of,
 from surefoot.recipe.ranges import Count, CountOrNone, Positive, PositiveOrNone, Rate, RateOrNone, Share
 from surefoot.recipe.recipe import Precision
 from surefoot.records.manifest import HELD_OUT, TRAIN
+from surefoot.techniques.precision import parameters_in
 from surefoot.techniques.schedule import constant, warmup_cosine, warmup_linear
 
 RATES = {"full": 2e-5, "lora": 2e-4, "dora": 2e-4, "qlora": 2e-4, "frozen": 1e-3, "bitfit": 1e-3}
@@ -157,6 +158,11 @@ def schedule_of(name: ScheduleName, warmup: float, floor: float) -> Any:
     return falling(warmup_share=warmup, floor=floor)
 
 
+def _built(adapt: Adapt, build: Callable[[], Any]) -> Any:
+    with parameters_in(adapt.held):
+        return adapt.built(build)
+
+
 def finetune(
     model: Model,
     task: Task = "causal",
@@ -203,7 +209,7 @@ def finetune(
     by_task = masked_loss(mask_token_of(config, model)) if task == "masked" else task_loss
     adapt = Adapt(method, task, precision, rank, alpha, dropout, targets, rslora, modules_to_save, neftune)
     recipe = Recipe(
-        model=lambda: adapt.built(partial(build, config, task)),
+        model=partial(_built, adapt, partial(build, config, task)),
         init_from=model,
         adapt=adapt,
         data=source.data,
@@ -224,6 +230,6 @@ def finetune(
         precision=precision,
         made_corpus=made,
         about=f"{method}{' by dpo' if prefers else ''} on {config.model_type} from {model}, from {source.about}"
-        + overruled(config, precision),
+        + overruled(config, precision, adapt.held),
     )
     return replace(recipe, evaluate_every=max(1, (recipe.steps() or 10) // 10)) if source.evaluation else recipe

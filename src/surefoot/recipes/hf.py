@@ -55,5 +55,5 @@ def hf(
         max_steps=max_steps,
         precision=precision,
         about=f"nothing: {read.model_type} from {config} on random tokens, for planning and profiling"
-        + overruled(read, precision),
+        + overruled(read, precision, precision),
     )

@@ -20,6 +20,8 @@ STEPS_DIFFER = "steps may differ: "
 """How an assumption begins that says that one step does not stand for all others."""
 WITHOUT = "planned without "
 """How an assumption begins that takes a whole part of the model away."""
+NO_RESUME = "a resume is not planned: "
+"""How an assumption begins that says that a new model does not take the state of a trained one."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,11 @@ class Plan(Shown):
     def without(self) -> tuple[str, ...]:
         """The assumptions that take whole parts of the model away."""
         return tuple(note for note in self.assumptions if note.startswith(WITHOUT))
+
+    @property
+    def no_resume(self) -> tuple[str, ...]:
+        """The assumption that says that a run cannot be continued from its checkpoints."""
+        return tuple(note for note in self.assumptions if note.startswith(NO_RESUME))
 
     @property
     def steps_differ(self) -> tuple[str, ...]:

@@ -76,6 +76,7 @@ def _not_seen(plan: Plan) -> list[str]:
     return [
         *plan.without,
         *plan.steps_differ,
+        *plan.no_resume,
         *plan.script,
         *(f"not counted: {note}" for note in plan.left_out),
         *(f"not in this verdict: {name} takes {bytes_text(size)}" for name, size in higher.items()),
