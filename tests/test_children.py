@@ -48,6 +48,7 @@ class Slow:
         return number
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch's own workers look after their parent")
 @pytest.mark.parametrize("how", ["fork", "spawn", "forkserver", "thread"])
 def test_workers_end_with_their_trainer(how, tmp_path):

@@ -35,6 +35,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 def test_every_help_says_what_the_command_does(command):
     done = surefoot(*command, "--help")

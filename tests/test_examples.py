@@ -15,6 +15,7 @@ CHECKS = ROOT / "docs" / "checks"  # their code is the check's own example, in t
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if CHECKS not in page.parents)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs(path: Path, tmp_path: Path):
     for library in re.findall(r"^(?:from|import) (accelerate|lightning)\b", path.read_text(), re.MULTILINE):

@@ -9,6 +9,7 @@ import surefoot
 from tests.conftest import SMALL
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SMALL)
 def test_five_ways_agree(name: str, small_recipe, tmp_path):
     recipe = small_recipe(name, "max_steps=3")

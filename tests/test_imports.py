@@ -89,6 +89,7 @@ def test_the_directions_of_imports_hold(copy_of_the_project: Path):
 FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import surefoot.step"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("file", "line", "contract"),
     [

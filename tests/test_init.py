@@ -33,6 +33,7 @@ def refused(*words: str) -> str:
     return str(result.exception)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("like", RECIPES)
 def test_a_recipe_passes_every_check_and_learns(like: str, here):
     made = init("newcomer", "--like", like)

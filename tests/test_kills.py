@@ -62,6 +62,7 @@ def kill_every_recipe(each: int) -> None:
     assert said.splitlines()[-1] == f"RESULT kills={kills} wrong=0 orphans=0", said
 
 
+@pytest.mark.sweep
 def test_every_recipe_killed_at_a_random_moment_ends_in_the_same_bits():
     kill_every_recipe(1)
 

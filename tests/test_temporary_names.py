@@ -51,6 +51,7 @@ def _of_messages(node: ast.AST) -> Iterator[ast.AST]:
                 yield from ast.walk(part)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_source_writes_to_a_name_that_others_can_guess(folder):
     files = sorted((ROOT / folder).rglob("*.py"))

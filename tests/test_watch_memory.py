@@ -158,6 +158,7 @@ def booked_peaks(names: list[str]) -> tuple[int, ...]:
     return tuple(each.peak.peak_bytes for each in seen.steps)
 
 
+@pytest.mark.sweep
 @needs_compiler
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_watched_loop_takes_the_memory_of_the_bare_loop(name: str):

@@ -365,6 +365,7 @@ def differing(bare: Outputs, seen: Outputs) -> Iterator[str]:
             yield f"{name}: {one} and {other}"
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("program", STOCK, ids=lambda program: program.__name__)
 def test_a_stock_training_is_the_same_when_it_is_watched(program, tmp_path, monkeypatch):

@@ -338,6 +338,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_pickle_that_asks_for_all_memory_or_time_is_refused(checkpoints, bomb):
     """The first has nine bytes; unpickled in this process, it took 2.3 GB and 17 s. The third took for ever."""

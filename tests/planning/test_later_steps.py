@@ -420,6 +420,7 @@ def fast(clock, began):
     return began + 50 * (clock() - began)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_a_plan_is_the_same_again_and_on_a_slow_machine(recipe, monkeypatch):
     torch.manual_seed(0)

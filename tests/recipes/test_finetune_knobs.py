@@ -115,6 +115,7 @@ def test_losses_are_those_of_peft_and_transformers(name, folder, tokens):
     assert losses == pytest.approx(plain, abs=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")
 @pytest.mark.parametrize("name", KNOBS)
 def test_a_plan_is_within_0_02_percent(name, folder):

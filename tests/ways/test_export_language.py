@@ -66,6 +66,7 @@ def in_onnx(path: str, given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 # The default of `finetune` is a micro-batch of one, which torch.export would fix.
+@pytest.mark.sweep
 @pytest.mark.parametrize(("method", "micro_batch_size"), [("lora", 2), ("full", 1)])
 def test_a_chat_run_exports_plain_tokens_of_any_batch_and_length(method, micro_batch_size, chat, tmp_path):
     recipe = load_recipe("finetune", [*chat, f"method={method}", f"micro_batch_size={micro_batch_size}"])

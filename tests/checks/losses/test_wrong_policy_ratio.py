@@ -47,6 +47,7 @@ def test_the_maximum_of_two_losses_is_the_minimum_of_two_objectives():
     assert named(found) == []
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("shifted", [True, False])
 def test_probabilities_of_other_actions(shifted):
     found = proximal(clipped, old_of=lambda old: old.roll(1) - 0.3 if shifted else old)

@@ -27,6 +27,7 @@ BUGS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", BUGS)
 def test_a_bug_between_ranks_is_named_on_both_and_only_that(form: str, found):
     assert [[each[0] for each in rank[form]] for rank in found] == [[BUGS[form]], [BUGS[form]]]
