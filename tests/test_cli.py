@@ -189,7 +189,7 @@ def test_check_tries_a_range_of_learning_rates(tmp_path):
         (("--plot", "a.svg"), "--plot needs --lr-range"),
         (("--target-loss", "1", "--lr-range"), "--target-loss needs --overfit"),
         (("--steps", "3"), "--steps needs --overfit or --lr-range"),
-        (("--overfit", "--lr-range"), "use --overfit or --lr-range, not both"),
+        (("--overfit", "--lr-range"), "use one of --overfit, --lr-range and --probe"),
     ],
 )
 def test_check_refuses_options_that_do_not_go_together(words, message):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +39,9 @@ def check(
     lr_range: Annotated[
         bool, typer.Option("--lr-range", help="raise the learning rate from 1e-7 to 10 until the loss diverges")
     ] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="train several times with one thing changed, to see what it responds to")
+    ] = False,
     steps: Annotated[
         int | None, typer.Option(min=1, help="with --overfit: most steps at each rate; with --lr-range: steps in total")
     ] = None,
@@ -56,8 +61,8 @@ def check(
 ) -> None:
     """Runs a few tiny real steps and finds bugs that raise no exception.
 
-    With `--overfit`, the model must learn one batch by heart. With `--lr-range`, it tests learning rates. Exits with 1
-    if any finding is an error.
+    With `--overfit`, the model must learn one batch by heart. With `--lr-range`, it tests learning rates. With
+    `--probe`, it does the experiments of `surefoot probe`. Exits with 1 if any finding is an error.
 
     Examples:
 
@@ -68,10 +73,13 @@ def check(
     goes_with("--overfit", overfit, {"--target-loss": target_loss})
     goes_with("--lr-range", lr_range, {"--plot": plot})
     goes_with("--overfit or --lr-range", overfit != lr_range, {"--steps": steps})
-    if overfit and lr_range:
-        raise typer.BadParameter("use --overfit or --lr-range, not both")
-    loaded = load(recipe, with_file(recipe, knobs, config))
-    if lr_range:
+    if overfit + lr_range + probe > 1:
+        raise typer.BadParameter("use one of --overfit, --lr-range and --probe")
+    words = with_file(recipe, knobs, config)
+    loaded = load(recipe, words)
+    if probe:
+        _probe(recipe, words, json=json)
+    elif lr_range:
         _check_lr_range(loaded, steps, plot, json=json)
     elif overfit:
         _check_overfit(loaded, steps, target_loss, allow, json=json)
@@ -89,6 +97,13 @@ def _check_steps(loaded: Recipe, allow: list[str] | None, sarif: Path | None, *,
     keep_sarif(record, sarif, of=place if place.endswith(".py") else "")
     show(record, findings_text, json=json)
     raise typer.Exit(1 if record.errors else 0)
+
+
+def _probe(target: str, words: Sequence[str], *, json: bool) -> None:
+    from surefoot.cli.probe import at_once, show_probed
+    from surefoot.debug.probe.probe import probe_recipe
+
+    show_probed(partial(probe_recipe, target, words, jobs=at_once()), json=json)
 
 
 def _check_overfit(

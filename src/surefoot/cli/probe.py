@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +14,9 @@ from surefoot.cli.shared import JsonOption, show
 from surefoot.errors import RunError
 from surefoot.recipe.kind import kind_of
 from surefoot.reports.console import PlainConsole
+
+if TYPE_CHECKING:
+    from surefoot.records.probed import Probed
 
 
 def probe(
@@ -44,19 +49,23 @@ def probe(
     """
     kind = kind_of(str(script))
     if kind == "recipe":
-        raise RunError(f"{script} is a recipe, and `probe` runs scripts: use `surefoot check {script}`")
+        raise RunError(f"{script} is a recipe, and `probe` runs scripts: use `surefoot check {script} --probe`")
     if kind == "neither" and script.is_file():
         raise RunError(f"{script} does nothing when it is run; `probe` needs a script that trains")
     from surefoot.debug.probe.probe import probe as experiments
+
+    show_probed(partial(experiments, str(script), args or (), updates=updates, jobs=jobs or at_once()), json=json)
+
+
+def at_once() -> int:
+    """How many runs share the machine, unless the user says so: half as many as it has cores."""
+    return max(1, (os.cpu_count() or 2) // 2)
+
+
+def show_probed(experiments: Callable[..., Probed], *, json: bool) -> None:
+    """Does the experiments, tells their cost before and shows what they came to."""
     from surefoot.reports.probed import probed_text
 
     console = PlainConsole(stderr=True)
-    at_once = jobs or max(1, (os.cpu_count() or 2) // 2)
-    record = experiments(
-        str(script),
-        args or (),
-        updates=updates,
-        jobs=at_once,
-        tell=lambda text: console.print(text, style="dim", highlight=False),
-    )
+    record = experiments(tell=lambda text: console.print(text, style="dim", highlight=False))
     show(record, probed_text, json=json)

@@ -95,6 +95,52 @@ def test_inputs_are_told_from_targets(wrong):
     assert "without workers" in wrong.notes[0]
 
 
+RECIPE = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from surefoot import Recipe
+
+x = torch.randn(900, 4, generator=torch.Generator().manual_seed(0))
+y = (x[:, 0] + x[:, 1] > 0).long()
+
+
+def accuracy(model, batch):
+    return {"accuracy": ((model(batch[0]).argmax(1) == batch[1]).sum(), len(batch[1]))}
+
+
+def wrong() -> Recipe:
+    return Recipe(
+        model=lambda: nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2)),
+        data=lambda: TensorDataset(x[:600], y[:600].roll(-1)),
+        evaluation=lambda: TensorDataset(x[600:], y[600:]),
+        metrics=accuracy,
+        loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1]),
+        optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+        micro_batch_size=20,
+        max_steps=120,
+        evaluate_every=60,
+    )
+"""
+
+
+def test_a_recipe_is_probed_by_check(tmp_path):
+    (tmp_path / "small.py").write_text(RECIPE)
+    done = surefoot("check", "small.py", "--probe", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = from_json(Probed, done.stdout)
+    assert record.script == "small.py"
+    found = {each.check: each for each in record.findings.findings}
+    assert "nothing-learned-from-pairs" in found
+    assert "shifted by one" in found["nothing-learned-from-pairs"].seen
+    outcomes = {each.name: each for each in record.experiments}
+    assert "accuracy" in outcomes["targets permuted in evaluation"].seen
+    first, other = outcomes["another seed"].seen.removeprefix("loss ").split(" after")[0].split(" and ")
+    assert first != other
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["small.py"]
+
+
 def test_reruns_leave_nothing_beside_the_script(wrong, folder):
     assert {each.name for each in folder.iterdir()} <= {"train.py", "__pycache__"}
 

@@ -56,11 +56,13 @@ def probe(
     updates: int = UPDATES,
     jobs: int = 1,
     tell: Tell = lambda text: None,
+    called: str = "",
 ) -> Probed:
     """Runs a script several times, each time with one thing changed, and says what its training responds to.
 
     `updates` is the most that a run makes before its last evaluation; `jobs` is how many run at once, each on one
-    thread. `tell` hears the expected cost before the runs begin. The script writes nothing outside of folders of ours.
+    thread. `tell` hears the expected cost before the runs begin, and the answer names the script as it is `called`. The
+    script writes nothing outside of folders of ours.
     """
     if not Path(script).is_file():
         raise RunError(no_script(script))
@@ -68,12 +70,18 @@ def probe(
         order = Order("look", os.path.abspath(script), "", tuple(args), LOOK, looks=True)
         look = started.start(order).result().ran
         if not look.updates:
-            raise RunError(_no_training(script, look))
+            raise RunError(_no_training(called or script, look))
         expected = _expected(look, updates)
         tell(_cost(look, updates, expected, jobs))
         known = replace(order, looks=False, roles=look.roles, modules=look.modules)
         results = _all(started, replace(known, copy_seconds=max(OF_COPIES, expected / 2)), look, updates)
-        return _probed(script, results, started, expected)
+        return _probed(called or script, results, started, expected)
+
+
+def probe_recipe(target: str, knobs: Sequence[str] = (), *, jobs: int = 1, tell: Tell = lambda text: None) -> Probed:
+    """Probes a recipe: its steps on batches of its data, with its evaluation after each pass."""
+    loop = str(Path(__file__).with_name("recipe_loop.py"))
+    return probe(loop, (target, *knobs), jobs=jobs, tell=tell, called=target)
 
 
 def _no_training(script: str, look: Ran) -> str:
