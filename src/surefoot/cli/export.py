@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from surefoot.cli.shared import JsonOption, RecipeOfRunArgument, TrustOption, show
-from surefoot.exports.format_table import format_names
+from surefoot.exports.format_table import GGUF_KINDS, format_names
 from surefoot.torch_inside.version import require_torch
 
 
@@ -28,11 +28,12 @@ def export(
         ),
     ] = None,
     quantize: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--quantize",
-            metavar="int8|int8-dynamic",
-            help="also write the weights of linear layers in int8, and say what that costs",
+            metavar="KIND",
+            help="also write linear layers in int8 or int8-dynamic, or with --format gguf a file in one of llama.cpp's "
+            f"types ({', '.join(GGUF_KINDS)}), and say what that costs; may be repeated",
         ),
     ] = None,
     weights: Annotated[
@@ -66,9 +67,9 @@ def export(
         to=str(to) if to else None,
         network=network,
         formats=format or (),
-        quantize=quantize,
+        quantize=quantize or (),
         trust_run=trust_run,
     )
     show(made, export_text, json=json)
-    if any(each.reason for each in made.formats):
+    if any(each.reason for each in made.formats) or any(each.reason for each in made.quantised_gguf):
         raise typer.Exit(1)

@@ -23,10 +23,15 @@ def documents_apart(answer: Answer, kwargs: dict[str, Any]) -> dict[str, torch.T
     """The logits of rows. A document begins where a token does not see the one before it."""
     rows = []
     for tokens, seen in zip(kwargs[TOKENS], kwargs[MASK][:, 0], strict=True):
-        begins = (~seen.diagonal(-1)).nonzero().flatten() + 1
-        documents = tokens.tensor_split(begins.tolist())
+        documents = tokens.tensor_split(begins_in(seen))
         rows.append(torch.cat([_logits(answer, each[None]) for each in documents], dim=1))
     return {"logits": torch.cat(rows)}
+
+
+def begins_in(seen: torch.Tensor) -> list[int]:
+    """Where documents after the first begin in a row, by what each of its tokens sees."""
+    begins: list[int] = ((~seen.diagonal(-1)).nonzero().flatten() + 1).tolist()
+    return begins
 
 
 def _logits(answer: Answer, tokens: torch.Tensor) -> torch.Tensor:

@@ -119,7 +119,12 @@ class _Called(Exception):
 
 
 def example_call(recipe: Recipe, whole: torch.nn.Module, model: torch.nn.Module, world: World) -> Call:
-    """The first call of a network in the recipe's loss, or in its own step, recorded by a hook."""
+    """The first call of a network in the recipe's loss, or in its own step, on the first batch."""
+    return call_on(world.take(batches_of(recipe)), recipe, whole, model)
+
+
+def call_on(batch: Any, recipe: Recipe, whole: torch.nn.Module, model: torch.nn.Module) -> Call:
+    """The same on this batch, recorded by a hook."""
     taken: list[Call] = []
 
     def called(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -127,7 +132,7 @@ def example_call(recipe: Recipe, whole: torch.nn.Module, model: torch.nn.Module,
         raise _Called
 
     hook = model.register_forward_pre_hook(called, with_kwargs=True)
-    batch = inputs_in(recipe.precision, world.take(batches_of(recipe)))
+    batch = inputs_in(recipe.precision, batch)
     try:
         if recipe.step is not None:
             optimizers = own_step.optimizers_of(recipe.optimizer(whole), recipe.name)

@@ -26,6 +26,10 @@ FORMATS = {
     "pte": Row("executorch_file", from_program=True),
 }
 
+GGUF = "gguf"
+GGUF_KINDS = ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q4_K_M", "Q4_K_S", "Q3_K_M")
+"""The types that llama.cpp's quantiser makes of a GGUF file, by its own names; the most bits first."""
+
 
 def format_names() -> str:
     """What `--format` takes, for a sentence."""

@@ -105,6 +105,18 @@ def first_module(job: Job, path: Path, tolerance: float) -> str:
     return "none: every tensor is the model's"
 
 
+def context_of(job: Job) -> int:
+    """The most tokens of a text."""
+    longest: int = _llama(job)[0].max_position_embeddings
+    return longest
+
+
+def vocabulary_of(job: Job) -> int:
+    """How many tokens the file knows."""
+    count: int = _llama(job)[0].vocab_size
+    return count
+
+
 def _llama(job: Job) -> tuple[Any, dict[str, torch.Tensor]]:
     need("transformers", "hf", "comparing GGUF")
     found = to_llama(job.merged)

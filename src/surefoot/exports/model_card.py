@@ -43,6 +43,7 @@ def card_of(run: Run, export: Export, *, library: str = "pytorch") -> str:
             *(f"| {' | '.join(map(_plain, row))} |" for row in _files(export)),
             "",
             *_quantised(export),
+            *_gguf(export),
             *_ledger(run),
         )
     )
@@ -107,6 +108,33 @@ def _quantised(export: Export) -> list[str]:
         *(scored if made.data else ["Its cost is not known: the recipe has no held-out and no test data."]),
         "",
     ]
+
+
+def _gguf(export: Export) -> list[str]:
+    """What GGUF files in fewer bits cost, if they were written."""
+    made = [each for each in export.quantised_gguf if not each.reason]
+    if not made:
+        return []
+    rows = (
+        f"| {_plain(Path(each.path).name)} | {bytes_text(each.bytes)} | {each.rounding:.2g} | "
+        f"{_perplexity(each.before)} | {_perplexity(each.after)} |"
+        for each in made
+    )
+    scored = f"Perplexity is that of llama.cpp on {made[0].tokens:,} tokens of the data `{_plain(made[0].data)}`."
+    return [
+        "## GGUF in fewer bits",
+        "",
+        f"Made by llama.cpp's quantiser ({made[0].quantiser}). Every tensor was read back. {scored}",
+        "",
+        "| file | size | largest rounding of a tensor | perplexity in float32 | perplexity |",
+        "|---|---|---|---|---|",
+        *rows,
+        "",
+    ]
+
+
+def _perplexity(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.6g}"
 
 
 def _ledger(run: Run) -> list[str]:

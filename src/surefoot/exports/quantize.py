@@ -16,6 +16,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from surefoot.checkpoint.consolidate import names_of
 from surefoot.errors import RunError
+from surefoot.exports.format_table import GGUF_KINDS
 from surefoot.exports.formats import need
 from surefoot.finetuning.quiet import quiet
 
@@ -31,7 +32,7 @@ Header = Mapping[str, tuple[tuple[int, ...], torch.dtype | None]]
 def check_kind(kind: str) -> None:
     """Refuses a kind that does not exist, and a torchao that is not installed."""
     if kind not in KINDS:
-        raise RunError(f"no quantisation {kind!r}; known: {', '.join(KINDS)}")
+        raise RunError(f"no quantisation {kind!r}; known: {', '.join((*KINDS, *GGUF_KINDS))}")
     _torchao()
 
 

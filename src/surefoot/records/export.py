@@ -31,6 +31,11 @@ class Written:
     program_sizes: bool = False
     """Whether it takes every size that the program takes."""
 
+    @property
+    def is_equal(self) -> bool:
+        """Whether it was written and computes what the model computes."""
+        return not self.reason and self.difference <= self.tolerance
+
 
 @dataclass(frozen=True)
 class FixedSize:
@@ -79,6 +84,35 @@ class Quantised:
 
 
 @dataclass(frozen=True)
+class QuantisedGguf:
+    """A GGUF file in fewer bits, by llama.cpp's quantiser. If it could not be made, `reason` says why."""
+
+    kind: str
+    """As llama.cpp names it: `Q4_K_M`."""
+    path: str = ""
+    bytes: int = 0
+    digest: str = ""
+    """An xxh3_128."""
+    quantiser: str = ""
+    types: dict[str, int] = field(default_factory=dict)
+    """How many tensors have each type."""
+    rounding: float = 0.0
+    """The largest difference of a tensor to the one that was given, as a share of its norm."""
+    rounded_most: str = ""
+    difference: float = math.inf
+    """As of the float file, between log-probabilities."""
+    data: str = ""
+    """What both files were scored on in llama.cpp."""
+    tokens: int = 0
+    before: float | None = None
+    """The perplexity of the float GGUF file."""
+    after: float | None = None
+    no_score: str = ""
+    """Why there is no perplexity."""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Export:
     """The written files, and the largest difference between the model and each file after reading it back."""
 
@@ -115,6 +149,7 @@ class Export:
     adapter_bytes: int = 0
     adapter_difference: float = 0.0
     quantised: Quantised | None = None
+    quantised_gguf: tuple[QuantisedGguf, ...] = ()
 
 
 def write_export(export: Export) -> None:

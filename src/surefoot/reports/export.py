@@ -24,13 +24,21 @@ def export_text(export: Export) -> RenderableType:
     if export.quantised:
         quantised = export.quantised
         table.add_row(quantised.path, bytes_text(quantised.bytes), f"{quantised.output_difference:.2g}")
+    for small in export.quantised_gguf:
+        if small.path:
+            table.add_row(small.path, bytes_text(small.bytes), f"{small.difference:.2g}")
     inputs = ", ".join(export.inputs)
     return Group(
         table,
         Text(f"read back and compared on {inputs}; tolerance {export.tolerance:.0e}, relative"),
         *(
             Text(line, style=style)
-            for line, style in (*_about_program(export), *_about_formats(export), *_about_quantised(export))
+            for line, style in (
+                *_about_program(export),
+                *_about_formats(export),
+                *_about_quantised(export),
+                *_about_gguf(export),
+            )
         ),
     )
 
@@ -88,6 +96,27 @@ def _about_quantised(export: Export) -> Iterator[tuple[str, str]]:
             "its cost is not known: the recipe has no held-out and no test data; `surefoot evaluate` scores it",
             "yellow",
         )
+
+
+def _about_gguf(export: Export) -> Iterator[tuple[str, str]]:
+    for made in export.quantised_gguf:
+        if made.reason:
+            yield f"no {made.kind}: {made.reason}", "yellow"
+            continue
+        types = ", ".join(f"{count} in {name}" for name, count in made.types.items())
+        yield (
+            f"{made.kind}: by {made.quantiser}; tensors: {types}; {made.rounded_most} is rounded most, by "
+            f"{made.rounding:.2g} of its norm",
+            "",
+        )
+        if made.before is None or made.after is None:
+            yield f"the perplexity of {made.kind} is not known: {made.no_score}", "yellow"
+        else:
+            yield (
+                f"perplexity in llama.cpp on {made.tokens:,} tokens of {made.data}: {made.before:.6g} in float32, "
+                f"{made.after:.6g} in {made.kind}, {made.after / made.before - 1:+.3%}",
+                "",
+            )
 
 
 def weights_text(weights: Weights) -> RenderableType:

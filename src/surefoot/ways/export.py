@@ -15,8 +15,9 @@ from surefoot.checkpoint.store import Checkpoints
 from surefoot.errors import ParityError, RunError
 from surefoot.exports.adapter import write_adapter
 from surefoot.exports.example_call import Call
-from surefoot.exports.format_table import FORMATS, PROGRAM, begins_with_program
+from surefoot.exports.format_table import FORMATS, GGUF, GGUF_KINDS, PROGRAM, begins_with_program
 from surefoot.exports.formats import Job, check_names, write_format
+from surefoot.exports.gguf_kinds import quantiser, write_kinds
 from surefoot.exports.model_card import CARD, card_of
 from surefoot.exports.outputs import difference
 from surefoot.exports.plain_call import plain_call
@@ -48,7 +49,7 @@ def export(
     to: str | None = None,
     network: str | None = None,
     formats: Sequence[str] = (),
-    quantize: str | None = None,
+    quantize: str | Sequence[str] | None = None,
     trust_run: bool = False,
 ) -> Export:
     """Writes `model.safetensors` and `model.pt2` and compares each, read back from disk, with the model.
@@ -57,7 +58,9 @@ def export(
     --help` lists. Each is run and compared. The folder also gets a model card, `README.md`.
 
     `quantize` is `int8` or `int8-dynamic`: then `model.int8.safetensors` is written too, with the weights of linear
-    layers in int8. The record says what that costs on the recipe's held-out data.
+    layers in int8. The record says what that costs on the recipe's held-out data. With the format `gguf` it may also be
+    one or several types of llama.cpp, such as `Q4_K_M`: its own quantiser makes `model.Q4_K_M.gguf`, and the record has
+    perplexities before and after.
 
     If torch.export cannot make a program, the record says why, and the weights are written anyway.
 
@@ -68,8 +71,7 @@ def export(
     itself holds or names only with `trust_run`.
     """
     check_names(list(formats))
-    if quantize is not None:
-        check_kind(quantize)
+    int8, kinds = _checked_kinds([quantize] if isinstance(quantize, str) else quantize or (), formats)
     run = finished_run(path, instead=", or export with --weights")
     world = World()
     with kept(), world, torch.no_grad():
@@ -98,10 +100,12 @@ def export(
         written = tuple(write_format(job, name, folder) for name in others)
         if not wants_program and any(each.program_sizes and not each.reason for each in written):
             program = job.about_program
+        float_gguf = next((each for each in written if each.format == GGUF and each.is_equal), None)
+        quantised_gguf = write_kinds(job, whole, kinds, Path(float_gguf.path), world) if kinds and float_gguf else []
         quantised = None
-        if quantize is not None:
+        if int8 is not None:
             trained = Trained(recipe, whole, weights, call, output)
-            quantised = write_quantised(trained, quantize, folder, world, lambda each: _network(each, network))
+            quantised = write_quantised(trained, int8, folder, world, lambda each: _network(each, network))
             differences["int8 weights"] = quantised.file_difference
     record = Export(
         run=str(path),
@@ -129,6 +133,7 @@ def export(
         adapter_bytes=adapter.size_bytes if adapter else 0,
         adapter_difference=differences.get("adapter", 0.0),
         quantised=quantised,
+        quantised_gguf=tuple(quantised_gguf),
     )
     for name, found in differences.items():
         if not found <= TOLERANCE:
@@ -137,7 +142,7 @@ def export(
                 f"{found:.3g}, allowed {TOLERANCE:.3g}; do not use the files in {folder}"
             )
     for each in written:
-        if not each.reason and not each.difference <= each.tolerance:
+        if not each.reason and not each.is_equal:
             raise ParityError(
                 f"the outputs of {each.path} differ from those of the trained model: relative difference "
                 f"{each.difference:.3g}, allowed {each.tolerance:.3g}; the first module that differs: "
@@ -150,6 +155,21 @@ def export(
         if each.format == "hf" and not each.reason:
             write_whole(Path(each.path) / CARD, card_of(run, record, library="transformers"), shared=True)
     return record
+
+
+def _checked_kinds(asked: Sequence[str], formats: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The kind of int8 weights, and the types of GGUF. Refuses what cannot be made here before anything is written."""
+    kinds = [name for name in asked if name.upper() in GGUF_KINDS]
+    int8 = [name for name in asked if name not in kinds]
+    for name in int8:
+        check_kind(name)
+    if len(int8) > 1:
+        raise RunError(f"one export writes one kind of int8 weights, not {' and '.join(int8)}; export twice, with --to")
+    if kinds and GGUF not in formats:
+        raise RunError(f"{kinds[0]} is a type of GGUF files: add --format gguf")
+    if kinds:
+        quantiser()
+    return next(iter(int8), None), list(dict.fromkeys(name.upper() for name in kinds))
 
 
 def _program(model: torch.nn.Module, call: Call, output: Any, file: Path, folder: Path) -> Program:
