@@ -16,6 +16,7 @@ from typing import Any
 from surefoot.exports.byte_tokenizer import END, letters
 from surefoot.exports.formats import need
 from surefoot.exports.text_of_run import text_of
+from surefoot.finetuning.chat import end_of_turn_if_any
 from surefoot.finetuning.hub import WORDS, folder_of
 from surefoot.recipe.recipe import Recipe
 
@@ -44,6 +45,7 @@ class GgufTokenizer:
     splits: str = "gpt-2"
     begin: int | None = None
     end: int | None = None
+    end_of_turn: int | None = None
     adds_begin: bool = False
     template: str = ""
     encode: Callable[[str], list[int]] | None = None
@@ -60,6 +62,8 @@ class GgufTokenizer:
             file.add_bos_token_id(self.begin)
         if self.end is not None:
             file.add_eos_token_id(self.end)
+        if self.end_of_turn is not None:
+            file.add_eot_token_id(self.end_of_turn)
         file.add_add_bos_token(self.adds_begin)
         if self.template:
             file.add_chat_template(self.template)
@@ -133,4 +137,5 @@ def _of_folder(folder: Path) -> dict[str, Any]:
             return {}
     template = made.chat_template if isinstance(made.chat_template, str) else ""
     begins = made.bos_token_id is not None and made("a")["input_ids"][:1] == [made.bos_token_id]
-    return {"begin": made.bos_token_id, "end": made.eos_token_id, "adds_begin": begins, "template": template}
+    ends = {"end": made.eos_token_id, "end_of_turn": end_of_turn_if_any(made)}
+    return {"begin": made.bos_token_id, **ends, "adds_begin": begins, "template": template}

@@ -134,6 +134,14 @@ def end_of_turn(tokenizer: Any) -> int | None:
     return tokens[0] if tokens and tokens[0] in tokenizer.added_tokens_decoder else None
 
 
+def end_of_turn_if_any(tokenizer: Any) -> int | None:
+    """The same; None too without a template, and for one that refuses a question and its answer."""
+    try:
+        return end_of_turn(tokenizer) if has_template(tokenizer) else None
+    except DataError:
+        return None
+
+
 def chat(messages: Any, tokenizer: Any, *, tools: Any = None, silent: int = 0) -> Conversation:
     """The tokens and marks of a list of messages. The first `silent` ones bear no loss, whoever speaks."""
     _refuse_unsound(messages, tokenizer)
