@@ -449,6 +449,10 @@ for name, each in (("float32", rebuilt), ("int8", small)):
         print(f"{name:8} loss {F.cross_entropy(each(prompt[:, :-1]).flatten(0, 1), targets).item():.4f}")
 
 # %% [markdown]
+# `surefoot export RUN --quantize int8` writes such weights and says what they cost on held-out data. For llama.cpp,
+# `--format gguf --quantize Q4_K_M` goes below 5 bits: its own quantiser rounds groups of weights, and the export states
+# the perplexity before and after. [Serve a model](../guide/serving.md) shows llama.cpp, vLLM and Ollama.
+#
 # **Where to next with a `.pt2` file?** AOTInductor compiles it to a library for servers. ExecuTorch runs it on
 # phones. `torch.onnx.export(..., dynamo=True)` turns it into ONNX for other runtimes. TorchScript is the older way,
 # superseded by export; TorchServe is no longer developed. `surefoot export` writes safetensors and `.pt2`; `--format`
@@ -497,8 +501,13 @@ print(f"{trained} of {sum(p.numel() for p in tuned.parameters())} parameters are
 print("unchanged at the start:", torch.equal(tuned(prompt), rebuilt(prompt)))
 
 # %% [markdown]
-# Libraries do this for large models: torchtune, Hugging Face's Transformers, PEFT and Accelerate. `surefoot watch`
-# checks their loops as it checks yours.
+# You need not write this for a large model. `surefoot train finetune model=ORG/NAME data=FILE` takes it by its name or
+# from a folder, and your conversations or preferences as you have them. It trains with LoRA, with QLoRA on 4-bit
+# weights and with other methods of PEFT, for `max_epochs`. Plan it first: `surefoot plan finetune ... --on rtx-4090`
+# downloads the config alone. Then talk with the model: `surefoot chat RUN`. [Fine-tune](../guide/finetune.md) has the
+# details.
+#
+# Transformers, PEFT, TRL, Axolotl and Unsloth do it too. `surefoot watch` checks their loops as it checks yours.
 #
 # ## Labs and words
 #
