@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from surefoot.meters.books import Books
+from surefoot.meters.flops import FORMULAS, OTHERS
 from surefoot.torch_inside.version import numbers
 
 
@@ -140,3 +141,16 @@ def test_grouped_products_count_every_row_once():
 
     rows, groups = torch.randn(12, 8), torch.randn(3, 8, 5)
     assert FORMULAS[torch.ops.aten._grouped_mm](torch.empty(12, 5), rows, groups, None) == 2 * 12 * 8 * 5
+
+
+def test_attention_of_documents_side_by_side_counts_as_each_alone():
+    lengths, heads, width = [5, 1, 24], 2, 8
+    starts = torch.tensor([0, 5, 6, 30], dtype=torch.int32)
+    flat = torch.zeros(30, heads, width)
+    alone = [torch.zeros(1, heads, length, width) for length in lengths]
+    kernel = "_scaled_dot_product_flash_attention"
+    one, one_back = (FORMULAS[getattr(torch.ops.aten, name)] for name in (kernel, f"{kernel}_backward"))
+    whole, back = (OTHERS[f"torch_attn._varlen_attn{end}"] for end in ("", "_backward"))
+    assert whole(None, flat, flat, flat, starts, starts, 24, 24) == sum(one(None, x, x, x) for x in alone)
+    found = back(None, flat, flat, flat, flat, flat, flat, starts, starts, 24, 24)
+    assert found == sum(one_back(None, x, x, x, x) for x in alone)

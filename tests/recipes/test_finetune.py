@@ -13,10 +13,12 @@ from surefoot import Recipe, load_recipe
 from surefoot.cli.main import app
 from surefoot.errors import RecipeError
 from surefoot.hardware import datasheet
+from surefoot.meters import allocator
 from surefoot.recipe.build import build_data, build_model
 from surefoot.records.search import Budget
 from surefoot.units import seconds_text
 from tests import tuned_models
+from tests.counted import counted
 from tests.resumed import final_state, told, train_in_parts
 
 pytest.importorskip("peft", reason="pip install peft")
@@ -202,6 +204,31 @@ def test_packed_documents_do_not_see_each_other(folder, tokens):
     after, _ = recipe.loss(model, (changed, only, positions, documents))
     assert first > before > 0
     assert torch.equal(before, after)
+
+
+@pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")
+@pytest.mark.parametrize(("method", "within"), [("lora", 2e-4), ("full", 2e-4), ("qlora", 1e-2)])
+def test_a_plan_of_packed_rows_is_what_a_step_takes(method, within, folder, tokens):
+    recipe = tuned(
+        folder,
+        f"data={tokens}",
+        "packed=true",
+        "context=64",
+        "micro_batch_size=4",
+        f"method={method}",
+        "init_from=none",
+    )
+    batch = 4 * 64 * 4 * 8  # its four columns are numpy's memory, which torch's allocator does not count
+    planned = surefoot.plan(recipe).steady.peak.peak_bytes - batch
+    assert planned == pytest.approx(counted(recipe), rel=within)
+
+
+def test_a_run_on_packed_rows_resumes_to_the_same_bits(folder, tokens, tmp_path):
+    recipe = tuned(folder, f"data={tokens}", "packed=true", "context=64", "dropout=0.1")
+    whole = surefoot.train(recipe, path=str(tmp_path / "whole"))
+    parts = train_in_parts(recipe, tmp_path / "parts", 1, 3)
+    assert told(whole) == told(parts)
+    assert final_state(whole) == final_state(parts)
 
 
 def test_columns_of_a_file_are_the_models_arguments(tmp_path):

@@ -15,7 +15,9 @@ TUPLES = {"_replace", "_fields", "_asdict"}  # documented: namedtuple
 LIBRARIES = {
     "_strip_protocol",  # fsspec, for those who write file systems
     "_name_or_path",  # transformers' configurations
-    "_tied_weights_keys",  # transformers' models
+    "_attn_implementation",
+    "_supports_attention_backend",  # transformers' models
+    "_tied_weights_keys",
     "_keep_in_fp32_modules",
     "_model_mapping",  # transformers' Auto classes
 }

@@ -12,6 +12,7 @@ import torch
 
 from surefoot.data.batches import batches_of
 from surefoot.errors import RunError
+from surefoot.finetuning.documents import as_matrix
 from surefoot.recipe.recipe import Recipe
 from surefoot.techniques import own_step
 from surefoot.techniques.precision import inputs_in
@@ -134,12 +135,13 @@ def call_on(batch: Any, recipe: Recipe, whole: torch.nn.Module, model: torch.nn.
     hook = model.register_forward_pre_hook(called, with_kwargs=True)
     batch = inputs_in(recipe.precision, batch)
     try:
-        if recipe.step is not None:
-            optimizers = own_step.optimizers_of(recipe.optimizer(whole), recipe.name)
-            with torch.enable_grad():
-                recipe.step(whole, own_step.handed_out(optimizers), batch)
-        elif recipe.loss is not None:
-            recipe.loss(whole, batch)
+        with as_matrix():
+            if recipe.step is not None:
+                optimizers = own_step.optimizers_of(recipe.optimizer(whole), recipe.name)
+                with torch.enable_grad():
+                    recipe.step(whole, own_step.handed_out(optimizers), batch)
+            elif recipe.loss is not None:
+                recipe.loss(whole, batch)
     except _Called:
         pass
     finally:

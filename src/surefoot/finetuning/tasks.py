@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 
 from surefoot.data.packing import IGNORED
 from surefoot.errors import RecipeError
+from surefoot.finetuning.documents import mask_of
 from surefoot.finetuning.hub import WORDS, folder_of
 from surefoot.finetuning.local_folder import built, vocabulary_of
 
@@ -140,12 +141,12 @@ def _input_shape(config: Any, name: str) -> tuple[int, ...]:
 # ---------------------------------------------------------------------------------------- the loss
 
 
-def task_loss(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+def task_loss(model: nn.Module, batch: Any, *, causal: bool = True) -> tuple[Tensor, Tensor]:
     """The cross-entropy of every label that counts, as a sum and a count: micro-batches may have different counts."""
     batch = by_name(batch)
     inputs = {name: each for name, each in batch.items() if name not in ("labels", "documents")}
     if "documents" in batch:
-        inputs["attention_mask"] = same_document(batch["documents"])
+        inputs["attention_mask"] = mask_of(model, batch["documents"], causal=causal)
     logits, labels = model(**inputs).logits, batch["labels"]
     summed = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum")
     return summed, (labels != IGNORED).sum()
@@ -156,11 +157,6 @@ def by_name(batch: Any) -> Batch:
     if isinstance(batch, dict):
         return batch
     return dict(zip(("input_ids", "labels", "position_ids", "documents"), batch, strict=False))
-
-
-def same_document(documents: Tensor) -> Tensor:
-    """The attention mask of packed documents: a token sees itself and the tokens before it in its own document."""
-    return (documents[:, None, :, None] == documents[:, None, None, :]).tril()
 
 
 def masked_loss(mask_token: int) -> Any:
@@ -175,7 +171,8 @@ def masked_loss(mask_token: int) -> Any:
         hidden = torch.rand(tokens.shape, device=tokens.device) < HIDDEN_SHARE
         hidden[..., 0] = True  # a micro-batch without any hidden token would have no loss
         seen = torch.where(hidden, torch.full_like(tokens, mask_token), tokens)
-        return task_loss(model, {**batch, "input_ids": seen, "labels": tokens.masked_fill(~hidden, IGNORED)})
+        labels = tokens.masked_fill(~hidden, IGNORED)
+        return task_loss(model, {**batch, "input_ids": seen, "labels": labels}, causal=False)
 
     return loss
 

@@ -137,6 +137,25 @@ def _attention_backward(
     return 2 * heads * query.shape[-2] * key.shape[-2] * (3 * query.shape[-1] + 2 * value.shape[-1])
 
 
+def _documents(
+    out: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, starts: torch.Tensor, *_: Any
+) -> int:
+    """Attention of documents side by side. Tensors are tokens, heads and widths; `starts` also holds the end."""
+    return 2 * query.shape[1] * _pairs(starts) * (query.shape[-1] + value.shape[-1])
+
+
+def _documents_backward(
+    out: Any, grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, made: torch.Tensor,
+    sums: torch.Tensor, starts: torch.Tensor, *_: Any,
+) -> int:  # fmt: skip
+    return 2 * query.shape[1] * _pairs(starts) * (3 * query.shape[-1] + 2 * value.shape[-1])
+
+
+def _pairs(starts: torch.Tensor) -> int:
+    """How many pairs of tokens lie in the same document."""
+    return int(starts.diff().long().square().sum())
+
+
 def _recurrent_layer(
     out: Any, x: torch.Tensor, from_input: torch.Tensor, from_state: torch.Tensor, *_: Any, **__: Any
 ) -> int:
@@ -174,5 +193,9 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.mkldnn_rnn_layer_backward: _recurrent_layer_backward,
     private("_cudnn_rnn"): _recurrent_stack,
 }
-OTHERS: dict[str, Callable[..., int]] = {"bitsandbytes.gemm_4bit": _product}
-"""Operators of libraries that need not be installed."""
+OTHERS: dict[str, Callable[..., int]] = {
+    "bitsandbytes.gemm_4bit": _product,
+    "torch_attn._varlen_attn": _documents,
+    "torch_attn._varlen_attn_backward": _documents_backward,
+}
+"""Operators of libraries that need not be installed, and those that torch has from a later version on."""

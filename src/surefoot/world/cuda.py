@@ -33,6 +33,11 @@ def device_name(device: torch.device | None = None) -> str:
     return torch.cuda.get_device_name(device)
 
 
+def capability(device: torch.device) -> tuple[int, int]:
+    """The compute capability of a GPU. `get_device_capability`: "the major and minor cuda capability of the device"."""
+    return torch.cuda.get_device_capability(device)
+
+
 @dataclass(frozen=True)
 class Properties:
     """The GPUs of this machine: how many, and what the first one is."""
