@@ -58,6 +58,8 @@ def _booked(recipe: Recipe) -> dict[str, float]:
 SMALL = dataclasses.replace(SHAPES["tiny"], layers=2, width=64, hidden=96, context=32, heads=4, kv_heads=2)
 LAYOUTS = {
     "fsdp": {"dp_shard": 2, "precision": "bf16-mixed", "micro_batch_size": 16},
+    "fp8": {"dp_shard": 2, "precision": "fp8", "micro_batch_size": 16},
+    "fp8-rowwise": {"dp_shard": 2, "precision": "fp8-rowwise", "micro_batch_size": 16},
     "ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16},
     "tp": {"tp": 2, "dp_shard": 1, "micro_batch_size": 16},
 }

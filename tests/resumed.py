@@ -9,6 +9,8 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 import surefoot
+from surefoot import read_run
+from surefoot.checkpoint.outline import leaves
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.records.log import read_rows
 
@@ -78,3 +80,9 @@ def assert_same_bits(recipe, tmp_path: Path, *stops: int) -> None:
     again = list(read_rows(parts.log))
     assert len(again) > len(parts.rows())  # steps were taken again, and agreed
     assert (parts.steps, parts.tokens) == (alone.steps, alone.tokens)
+
+
+def state(path):
+    """The last checkpoint, all but the generators, which no step reads."""
+    loaded = Checkpoints(read_run(path).checkpoints).newest().load()
+    return {place: leaf for place, leaf in leaves(loaded) if place[0] != "generators"}

@@ -29,6 +29,7 @@ from surefoot.techniques import (
     ema,
     epochs,
     float32,
+    fp8,
     freeze,
     fsdp,
     fused,
@@ -117,6 +118,7 @@ class Step:
         self.cutting = tensor_parallel.apply(self.model, recipe, of_many) if self.layout.tp > 1 else None
         if self.cutting is not None:
             freeze.apply(self.model, recipe)  # torch's parallel styles make some parameters anew, as trainable ones
+        self.conversion = fp8.apply(self.model, recipe, world, sharded=self.layout.shards)
         self.compiled = world.compiles and recipe.compile != "off"
         sharded = fsdp.policy(recipe) if self.layout.shards else None
         returned = fsdp.policy(recipe, root=True).output_dtype if self.layout.shards else None
@@ -173,7 +175,7 @@ class Step:
             *ema.explain(self.model, self.recipe),
         )
         mixed += [*float32.explain(self.model, self.recipe), *deterministic.explain(self.recipe)]
-        mixed += epochs.explain(self.recipe)
+        mixed += [*(self.conversion.explain() if self.conversion else ()), *epochs.explain(self.recipe)]
         return (*mixed, *frozen, *spread, *self.recomputation.explain(), *groups.explain(self.optimizer, self.model))
 
     def evaluate(
@@ -239,7 +241,7 @@ class Step:
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), fp8.scales_known(self.model, self.conversion):
                 yield
         finally:
             if self.sharding:
@@ -280,7 +282,8 @@ class Step:
         if self.recipe.step is not None:
             return self._own(self.recipe.step, batches)
         before = self._buffers() if self.recipe.nonfinite == "skip" else {}
-        sums = self.forward_backward(batches)
+        with fp8.scales_known(self.model, self.conversion):
+            sums = self.forward_backward(batches)
         total_loss, total_count = self._over_ranks(sums.loss, sums.count)
 
         self.scaler.unscale_(self.optimizer)

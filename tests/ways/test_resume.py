@@ -41,7 +41,7 @@ def test_every_optimizer(optimizer: str, small_recipe, tmp_path):
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed", "bf16-true"])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed", "bf16-true", "fp8", "fp8-rowwise"])
 def test_every_precision_and_three_resumes(precision: str, small_recipe, tmp_path):
     recipe = small_recipe("gpt", "max_steps=8", "save_every=2", f"precision={precision}")
     assert_same_bits(recipe, tmp_path, 1, 3, 7)

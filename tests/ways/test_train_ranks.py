@@ -7,13 +7,13 @@ import torch
 from safetensors.torch import load_file
 
 from surefoot import load_recipe, read_run
-from surefoot.checkpoint.outline import leaves
 from surefoot.checkpoint.store import Checkpoints
 from surefoot.debug.runs.audit import audit
 from surefoot.errors import CheckpointError, RunError
 from surefoot.meters import allocator
 from surefoot.ways.export import export_weights
 from tests.ranks import Case, on_ranks
+from tests.resumed import state
 from tests.ways.ranks import SMALL
 
 pytestmark = pytest.mark.sweep
@@ -45,12 +45,6 @@ def runs(tmp_path_factory):
 def _case(path, layout, asked=None):
     ranks, words = layout
     return Case("tests.ways.ranks", "trained", ranks, (str(path), words, asked))
-
-
-def state(path):
-    """The last checkpoint, all but the generators, which no step reads."""
-    loaded = Checkpoints(read_run(path).checkpoints).newest().load()
-    return {place: leaf for place, leaf in leaves(loaded) if place[0] != "generators"}
 
 
 @pytest.mark.parametrize("name", ["fsdp", "ddp"])

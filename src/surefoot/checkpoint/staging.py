@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch.distributed.tensor import DTensor
 
+from surefoot.trees import plain
+
 
 class Staging:
     """One copy of a state. It is valid until the next `copy`."""
@@ -14,12 +16,12 @@ class Staging:
 
     def copy(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Copies every tensor to the host, and returns when all copies are complete."""
-        self._buffers = {name: self._buffer(name, _local(tensor)) for name, tensor in tensors.items()}
+        self._buffers = {name: self._buffer(name, local(tensor)) for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
-            self._buffers[name].copy_(_local(tensor), non_blocking=True)
+            self._buffers[name].copy_(local(tensor), non_blocking=True)
         if any(not tensor.is_cpu for tensor in tensors.values()):
             torch.accelerator.synchronize()
-        return {name: _like(tensor, self._buffers[name]) for name, tensor in tensors.items()}
+        return {name: sharded_like(tensor, self._buffers[name]) for name, tensor in tensors.items()}
 
     def _buffer(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         kept = self._buffers.get(name)
@@ -28,13 +30,14 @@ class Staging:
         return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda, requires_grad=False)
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor that this rank holds, without the wrapper that FP8 puts around shards of weights."""
+    return next(plain(tensor.to_local())) if isinstance(tensor, DTensor) else tensor
 
 
-def _like(tensor: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
-    """The buffer, as a DTensor if it was copied from the shard of one."""
+def sharded_like(tensor: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """The part of this rank, as a DTensor if the tensor is one."""
     if not isinstance(tensor, DTensor):
-        return buffer
+        return part
     mesh, placements = tensor.device_mesh, tensor.placements
-    return DTensor.from_local(buffer, mesh, placements, run_check=False, shape=tensor.shape, stride=tensor.stride())
+    return DTensor.from_local(part, mesh, placements, run_check=False, shape=tensor.shape, stride=tensor.stride())

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from surefoot.checkpoint.checkpoint import Checkpoint
 from surefoot.checkpoint.outline import Place, Saved, leaves, map_leaves
+from surefoot.checkpoint.staging import local, sharded_like
 from surefoot.errors import CheckpointError
 from surefoot.torch_inside.modules import unsaved_buffers
 
@@ -192,7 +193,7 @@ def _room(state: State, parameters: dict[str, torch.Tensor]) -> State:
     def like(parameter: torch.Tensor, _: Place, leaf: Any) -> torch.Tensor | None:
         if not isinstance(leaf, Saved) or (leaf.shape, leaf.device) != (tuple(parameter.shape), parameter.device.type):
             return None
-        return torch.empty_like(parameter, dtype=leaf.dtype, requires_grad=False)
+        return sharded_like(parameter, torch.empty_like(local(parameter), dtype=leaf.dtype, requires_grad=False))
 
     return {
         name: map_leaves(partial(like, parameters[name]), values)

@@ -27,19 +27,20 @@ def with_weights(recipe: Recipe, file: Path) -> Recipe:
 
     if quantization_of(file) is None:
         return replace(recipe, adapt=filled, ema=None)
-    return replace(recipe, adapt=filled, **_untrained())
+    return replace(recipe, adapt=filled, **_untrained(recipe))
 
 
 def with_program(recipe: Recipe, answer: Answer) -> Recipe:
     """The recipe with a program in place of its model. What belongs to training is left out."""
     if recipe.loss is None:
         raise RunError(f"{recipe.name} has a step of its own and no loss, so only its weights can be scored")
-    return replace(recipe, model=lambda: Program(answer), adapt=None, float32=None, **_untrained())
+    return replace(recipe, model=lambda: Program(answer), adapt=None, float32=None, **_untrained(recipe))
 
 
-def _untrained() -> dict[str, Any]:
-    """The fields of a recipe whose model is only called."""
+def _untrained(recipe: Recipe) -> dict[str, Any]:
+    """The fields of a recipe whose model is only called. FP8 converts layers that are trained."""
     fields = {name: each.default for name, each in SETTINGS.items() if each.part != "run"}
+    fields["precision"] = "bf16-mixed" if recipe.multiplies_in_fp8 else recipe.precision
     return fields | {"step": None, "optimizer": _optimizer, "schedule": None, "dp_shard": 1}
 
 

@@ -13,8 +13,15 @@ from surefoot.step import Step
 from surefoot.world.this_machine import present_sheet
 from surefoot.world.world import FakeWorld
 
-FORMATS: dict[Precision, str] = {"bf16-mixed": "bf16", "16-mixed": "fp16", "bf16-true": "bf16"}
-"""The number format of each precision that does not compute in float32."""
+FORMATS: dict[Precision, str] = {
+    "bf16-mixed": "bf16",
+    "16-mixed": "fp16",
+    "bf16-true": "bf16",
+    "fp8": "bf16",
+    "fp8-rowwise": "bf16",
+}
+"""The number format of each precision that does not compute in float32. An MFU in FP8 is held against the bfloat16
+peak, so that it can be compared with one in bfloat16: a part of the products stays in bfloat16."""
 
 
 def peak_flops(device: torch.device, precision: Precision) -> float | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from surefoot.records.log import LogRow
 
-Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true"]
+Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "fp8", "fp8-rowwise"]
 Decay = Literal["all", "matrices"]
 Compile = Literal["off", "blocks", "whole"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
@@ -140,7 +140,9 @@ class Recipe:
         command_line=False,
     )
     precision: Precision = setting(
-        "32-true", "The format of the parameters and of what is computed. See docs/guide/techniques.md."
+        "32-true",
+        "The format of the parameters and of what is computed. See docs/guide/techniques.md, and "
+        "docs/guide/fp8.md for FP8.",
     )
     float32: str | tuple[str, ...] | None = setting(
         None,
@@ -148,7 +150,7 @@ class Recipe:
         check=patterns("module names, such as 'head'"),
         needs=(
             "precision='bf16-mixed' or '16-mixed'; with {precision} all modules compute alike",
-            lambda recipe: recipe.precision.endswith("-mixed"),
+            lambda recipe: recipe.is_mixed,
         ),
     )
     deterministic: bool = setting(
@@ -455,6 +457,11 @@ class Recipe:
             raise RecipeError(
                 "precision='16-mixed' does not work with tp: ranks could scale differently; use bf16-mixed"
             )
+        if self.tp > 1 and self.multiplies_in_fp8:
+            raise RecipeError(
+                f"precision={self.precision!r} does not work with tp: each rank would scale its part of a layer by "
+                "itself; use dp_shard, or precision=bf16-mixed"
+            )
         budget_of(self.recompute)
         self._check_selection()
         self._check_step()
@@ -501,6 +508,16 @@ class Recipe:
         if self.test is None:
             return {}
         return self.test if isinstance(self.test, Mapping) else {"test": self.test}
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether parameters are in float32 and modules compute in a smaller format."""
+        return not self.precision.endswith("-true")
+
+    @property
+    def multiplies_in_fp8(self) -> bool:
+        """Whether linear layers multiply in FP8."""
+        return self.precision.startswith("fp8")
 
     @property
     def schedules_itself(self) -> bool:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import torch
 from torch.distributed.tensor import DTensor
 
+from surefoot.trees import plain
+
 
 def sum_and_count(
     loss: torch.Tensor | tuple[torch.Tensor, torch.Tensor | int],
@@ -40,5 +42,5 @@ def normalise(
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a tensor that this rank holds."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    """The part of a tensor that this rank holds, without the wrapper that FP8 puts around shards of weights."""
+    return next(plain(tensor.to_local())) if isinstance(tensor, DTensor) else tensor

@@ -29,9 +29,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe
 from surefoot.techniques.mesh import REPLICATE, SHARD, Layout
+from surefoot.techniques.precision import COMPUTED_IN
 from surefoot.techniques.recompute import blocks_of
-
-_GATHERED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,10 @@ def _gather_no_frozen_ahead(model: nn.Module, names: tuple[str, ...]) -> None:
 
 def policy(recipe: Recipe, *, root: bool = False) -> MixedPrecisionPolicy:
     """The formats of gathered parameters and reduced gradients. The root module returns float32, for the loss."""
-    if recipe.precision not in _GATHERED:
+    if recipe.precision not in COMPUTED_IN:
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(
-        param_dtype=_GATHERED[recipe.precision],
+        param_dtype=COMPUTED_IN[recipe.precision],
         reduce_dtype=getattr(torch, recipe.reduce_in),
         output_dtype=torch.float32 if root else None,
     )

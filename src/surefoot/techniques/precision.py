@@ -7,6 +7,8 @@
 | `16-mixed`   | float32    | float16 where autocast allows  | yes              |
 | `bf16-true`  | bfloat16   | bfloat16                       | no               |
 
+`fp8` and `fp8-rowwise` are `bf16-mixed` whose linear layers multiply in FP8: see `fp8.py`.
+
 Gradients and optimizer state have the format of the parameters. `in_float32` lists what else stays in float32.
 """
 
@@ -23,7 +25,13 @@ _ON_CPU = "losses and products over elements"
 _ON_CUDA = "norms, softmax, losses, exponentials, logarithms, powers, sums and products over elements"
 """From torch's lists of autocast operators. On the CPU, norms and softmax compute in the smaller format."""
 
-_COMPUTE = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+COMPUTED_IN: dict[Precision, torch.dtype] = {
+    "bf16-mixed": torch.bfloat16,
+    "16-mixed": torch.float16,
+    "fp8": torch.bfloat16,
+    "fp8-rowwise": torch.bfloat16,
+}
+"""The format of each mixed precision."""
 
 
 def in_float32(precision: Precision, device: torch.device, *, sharded: bool = False) -> str:
@@ -58,9 +66,9 @@ def inputs_in(precision: Precision, batch: Any) -> Any:
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
     """A context in which forward and loss compute in the precision's format."""
-    if precision not in _COMPUTE:
+    if precision not in COMPUTED_IN:
         return nullcontext()
-    return torch.autocast(device.type, dtype=_COMPUTE[precision])
+    return torch.autocast(device.type, dtype=COMPUTED_IN[precision])
 
 
 def scaler(precision: Precision, device: torch.device) -> torch.amp.GradScaler:

@@ -73,7 +73,7 @@ class Attributing:
         if not self._note(f"float32 instead of {recipe.precision}", loss):
             return None
         module = ""
-        if recipe.precision.endswith("-mixed"):
+        if recipe.is_mixed:
             module = guilty_module(
                 self.replay.step, self.batches, lambda made: self._is_ordinary(self._measured(made, self.batches))
             )

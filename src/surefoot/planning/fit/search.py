@@ -208,7 +208,7 @@ class Searching:
             return None
         found = None
         for size in (2, 4, DEVICES_PER_NODE):
-            if trial.devices % size == 0 and recipe.precision != "16-mixed":
+            if trial.devices % size == 0 and recipe.precision != "16-mixed" and not recipe.multiplies_in_fp8:
                 plain = {name: value for name, value in trial.knobs.items() if name not in ("loss_chunks", SHARD)}
                 again = plain.get("recompute", "none")
                 way = again if again in ("none", "full", "selective") else "full"
@@ -221,7 +221,7 @@ class Searching:
         recipe, ranks = self.trials.recipe, targets(on or CPU)[0]
         if name in self.fixed or getattr(recipe, name) != Recipe.__dataclass_fields__[name].default:
             return False
-        mixed = name != "reduce_in" or recipe.precision.endswith("mixed")
+        mixed = name != "reduce_in" or recipe.is_mixed
         return mixed and (name not in _OF_SHARDS or (ranks > 1 and recipe.dp_shard != 1))
 
     def _try(self, on: str | None, knobs: Knobs) -> Trial | None:
