@@ -10,6 +10,9 @@ from surefoot.planning.fake_step import Tracing
 from surefoot.planning.repeated_blocks import find_repeats
 from surefoot.planning.unrolled_trace import run_few
 from surefoot.records.usage import Work
+from surefoot.torch_inside.operators import private
+
+scaled = private("_scaled_mm")
 
 
 def booked(run) -> list[Work]:
@@ -23,6 +26,14 @@ def test_a_product_reads_both_operands_and_writes_its_result():
     (work,) = booked(lambda: left @ right)
     assert (work.operator, work.format, work.shape) == ("mm", "fp32", (1, 3, 7, 5))
     assert (work.flops, work.bytes_moved) == (2 * 3 * 5 * 7, 4 * (3 * 5 + 5 * 7 + 3 * 7))
+
+
+def test_a_product_in_fp8_has_a_shape_and_a_format_of_its_own():
+    left, right = torch.ones(16, 32).to(torch.float8_e4m3fn), torch.ones(48, 32).to(torch.float8_e4m3fn)
+    scale = torch.ones(())
+    (work,) = booked(lambda: scaled(left, right.t(), scale, scale, out_dtype=torch.bfloat16))
+    assert (work.operator, work.format, work.shape) == ("_scaled_mm", "fp8", (1, 16, 48, 32))
+    assert work.flops == 2 * 16 * 48 * 32
 
 
 def test_float32_products_of_cudnn_are_in_tf32_and_others_where_torch_is_told_so():

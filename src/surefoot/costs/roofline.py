@@ -74,9 +74,10 @@ def ceilings_of(sheet: Datasheet, *, attention: str = "", fitted: Constants | No
         raise UnknownDevice(f"the datasheet of {sheet.name} states no peak or no memory bandwidth, so no time is known")
     fitted = fitted or constants()
     share, where = reached_share(sheet, fitted)
+    flops = {name: (EXACT_SHARE if name == "fp32" else share) * peak for name, peak in sheet.dense_flops.items()}
     attends = (attention_share(sheet, attention) or ATTENTION_SHARE * share) / share
     return Ceilings(
-        {name: (EXACT_SHARE if name == "fp32" else share) * peak for name, peak in sheet.dense_flops.items()},
+        flops | _fp8(sheet, share),
         fitted.memory_share * sheet.memory_bandwidth,
         fitted.fused_share * sheet.memory_bandwidth,
         host_seconds=fitted.host_seconds,
@@ -123,8 +124,22 @@ def reached_share(sheet: Datasheet, fitted: Constants) -> tuple[float, str]:
     return statistics.median(known) * usual, "the median of all measured devices"
 
 
-def _measured_share(sheet: Datasheet) -> float:
-    reached, peak = (sheet.reached_flops or {}).get("bf16", 0.0), sheet.dense_flops.get("bf16", 0.0)
+def _fp8(sheet: Datasheet, share: float) -> dict[str, float]:
+    """The rate of FP8 products. Their fastest measured one is further from the peak than that of bfloat16.
+
+    A training run is taken to reach as much of it as of that. Where no source states a peak, it is twice that of
+    bfloat16, as on all devices that state both.
+    """
+    peak = sheet.dense_flops.get("fp8") or 2 * sheet.dense_flops.get("bf16", 0.0)
+    generation = sheet.compute_capability
+    alike = [each for each in map(datasheet, known_devices()) if generation and each.compute_capability == generation]
+    measured = [each for each in (sheet, *alike) if _measured_share(each, "fp8") and _measured_share(each)]
+    lost = _measured_share(measured[0], "fp8") / _measured_share(measured[0]) if measured else 1.0
+    return {"fp8": share * lost * peak} if peak else {}
+
+
+def _measured_share(sheet: Datasheet, number_format: str = "bf16") -> float:
+    reached, peak = (sheet.reached_flops or {}).get(number_format, 0.0), sheet.dense_flops.get(number_format, 0.0)
     return reached / peak if peak else 0.0
 
 

@@ -146,7 +146,7 @@ def _causal_place(func: Any) -> int | None:
 
 
 def _product_shape(packet: Any, args: Any) -> tuple[int, ...]:
-    if packet in (aten.mm, aten.bmm):
+    if packet in (aten.mm, aten.bmm, private("_scaled_mm")):
         left, right = args[:2]
     elif packet in (aten.addmm, aten.baddbmm):
         left, right = args[1:3]
