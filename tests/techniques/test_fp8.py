@@ -124,7 +124,9 @@ def test_a_card_without_fp8_units_is_refused(card):
 
 @pytest.mark.parametrize("card", ["rtx-4090", "h200", "b200", "mi300x"])
 def test_a_card_with_fp8_units_is_planned(card):
-    assert surefoot.plan(gpt(), on=card).fit.fits
+    plan = surefoot.plan(gpt(), on=card)
+    assert plan.fit.fits
+    assert any("runs that do not multiply in FP8" in said for said in plan.time.assumptions)
 
 
 def test_layers_in_four_bits_are_refused():

@@ -42,6 +42,8 @@ from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.units import between, bytes_text
 from surefoot.world.gpu.target import CONTEXT_BYTES, CPU, Gpu, targets
 
+IN_FP8 = "the interval comes from runs that do not multiply in FP8; those that do are in docs/measured/public-runs.md"
+
 
 def plan_recipe(
     recipe: Recipe,
@@ -224,7 +226,10 @@ def _rehearsed(recipe: Recipe, traced: Trace, sheet: Datasheet, clock: Callable[
 def _step_time(recipe: Recipe, traced: Trace, machines: Cluster) -> StepTime:
     """The time of a steady step."""
     sizes = dict(reversed(traced.step.layout.sizes.items()))  # innermost first
-    return time_on(machines, traced.steady, sizes, peak_flops=_peak(machines.device, recipe))
+    time = time_on(machines, traced.steady, sizes, peak_flops=_peak(machines.device, recipe))
+    if not recipe.multiplies_in_fp8:
+        return time
+    return dataclasses.replace(time, assumptions=(*time.assumptions, IN_FP8))
 
 
 def _loader(recipe: Recipe, traced: Trace, clock: Callable[[], float]) -> LoaderPace:
