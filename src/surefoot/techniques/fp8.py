@@ -33,6 +33,7 @@ from torch import nn
 from surefoot.errors import MissingPackage, RecipeError, WorldError, installing
 from surefoot.recipe.recipe import Recipe
 from surefoot.techniques.adapters import four_bit_layers
+from surefoot.world import cuda
 from surefoot.world.world import World
 
 SCALES = {"fp8": "tensorwise", "fp8-rowwise": "rowwise"}
@@ -130,7 +131,7 @@ def _refuse_device(recipe: Recipe, world: World) -> None:
     if world.gpu is not None:
         name, capability, is_amd = world.gpu.name, world.gpu.capability, bool(world.gpu.architecture)
     elif world.device.type == "cuda":
-        name, capability = torch.cuda.get_device_name(world.device), torch.cuda.get_device_capability(world.device)
+        name, capability = cuda.device_name(world.device), cuda.capability(world.device)
         is_amd = torch.version.hip is not None
     elif world.device.type == "cpu":
         return
