@@ -116,6 +116,16 @@ def test_recomputed_blocks_still_keep_documents_apart():
     assert_equal(loss_and_gradients(model, given), expected)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # dynamo's
+def test_a_compiled_model_keeps_documents_apart():
+    model = llama(use_cache=False).double()
+    expected = loss_and_gradients(model, batch())
+    model.compile(backend="eager")
+    for rows in (ROWS, [[8, 24], [10, 22], [16, 16]], ROWS):
+        found = loss_and_gradients(model, batch(rows))
+    assert_equal(found, expected)
+
+
 def test_after_training_the_model_takes_usual_masks_as_before():
     model, plain = llama(), llama()
     task_loss(model, batch())

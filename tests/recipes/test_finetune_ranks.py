@@ -33,8 +33,6 @@ def words_of(method: str, folder: Path) -> list[str]:
         made = [f"model={tuned_models.llama(folder / 'model')}"]
     adapts = ["dropout=0.1"] if method in ("lora", "dora", "qlora") else []
     data = tuned_models.corpus(folder / "corpus")
-    if method == "packed":
-        return [*made, f"data={data}", "lr=0.01", "packed=true", "context=64", "global_batch_tokens=512"]
     return [*made, f"method={method}", f"data={data}", "lr=0.01", *adapts]
 
 
@@ -73,7 +71,7 @@ def assert_same_bits(folder: Path) -> None:
     assert final_state(pieces) == final_state(whole)
 
 
-@pytest.mark.parametrize("method", [*METHODS, "packed"])
+@pytest.mark.parametrize("method", METHODS)
 def test_losses_are_those_of_one_rank_and_a_stopped_run_resumes_to_the_same_bits(method, tmp_path):
     words = words_of(method, tmp_path)
     runs(words, tmp_path)

@@ -89,16 +89,16 @@ def attend(
     if any(kwargs.get(name) is not None for name in _OTHER_SCORES):
         matrix = same_document(attention_mask[:, 0, 0], causal=causal)
         return _usual(module, query, key, value, matrix, dropout, scaling, is_causal, **kwargs)
-    lengths = vars(attention_mask).get("lengths") or _lengths(attention_mask)
     window = kwargs.get("sliding_window") if causal else None
-    return apart(query, key, value, lengths, scaling, dropout, causal=causal, window=window), None
+    return apart(query, key, value, attention_mask, scaling, dropout, causal=causal, window=window), None
 
 
 def _apart(
-    query: Tensor, key: Tensor, value: Tensor, lengths: Lengths, scaling: float | None, dropout: float, *,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None, dropout: float, *,
     causal: bool, window: int | None,
 ) -> Tensor:  # fmt: skip
     """The attention of every document of a batch."""
+    lengths = vars(mask).get("lengths") or _lengths(mask)
     groups = query.shape[1] // key.shape[1]
     key, value = (each.repeat_interleave(groups, dim=1) if groups > 1 else each for each in (key, value))
     rows, tokens = query.shape[0], query.shape[2]
