@@ -139,7 +139,7 @@ class Step:
     def _optimizer(self) -> torch.optim.Optimizer:
         recipe = self.recipe
         if recipe.step is None:
-            made = recipe.optimizer(groups.optimizer_groups(self.model, recipe.decay))
+            made = groups.optimizer_of(self.model, recipe)
             return fused.apply(checked_optimizer(made, recipe.name), recipe)
         return own_step.optimizers_of(recipe.optimizer(self.model), recipe.name)
 

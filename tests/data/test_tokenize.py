@@ -204,6 +204,8 @@ def test_a_store_that_cannot_be_listed_is_refused(tmp_path, monkeypatch):
 def test_what_cannot_be_tokenised_is_refused(texts, tmp_path):
     with pytest.raises(DataError, match="no text files"):
         tokenize([f"{texts}/*.none"], tmp_path / "corpus")
+    with pytest.raises(DataError, match="a vocabulary has at most 4,194,304 tokens, not 99,999,999,999"):
+        tokenize([str(texts)], tmp_path / "corpus", tokenizer="bpe:99999999999")
     os.mkfifo(tmp_path / "pipe")  # reading it would never end
     (tmp_path / "mixed").mkdir()
     (tmp_path / "mixed" / "device.txt").symlink_to("/dev/zero")

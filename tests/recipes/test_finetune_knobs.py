@@ -33,6 +33,7 @@ KNOBS: dict[str, tuple[list[str], dict[str, Any]]] = {
         {"target_modules": r".*\.1\.self_attn\.[qv]_proj|.*down_proj"},
     ),
     "neftune": (["neftune=5"], {}),
+    "lora_plus": (["lora_plus=16"], {}),
     "adafactor": (["optimizer=adafactor", "weight_decay=0.1"], {}),
     "muon": (["optimizer=muon", "weight_decay=0.1"], {}),
     "weight_decay": (["weight_decay=0.5"], {}),
@@ -75,7 +76,8 @@ def by_hand(recipe: Recipe, folder: Path, first: dict[str, torch.Tensor], name: 
     if name == "neftune":
         transformers.integrations.neftune.activate_neftune(model, 5.0)
     model.train()
-    optimizer = optimizer_of(name, [each for each in model.parameters() if each.requires_grad])
+    trained = [each for each in model.parameters() if each.requires_grad]
+    optimizer = loraplus(model) if name == "lora_plus" else optimizer_of(name, trained)
     if name in ("linear", "cosine", "constant"):
         follow: Any = transformers.get_scheduler(name, optimizer, num_warmup_steps=0, num_training_steps=STEPS)
     else:
@@ -92,6 +94,15 @@ def by_hand(recipe: Recipe, folder: Path, first: dict[str, torch.Tensor], name: 
         follow.step()
         losses.append(loss.item())
     return losses
+
+
+def loraplus(model: torch.nn.Module) -> torch.optim.Optimizer:
+    """As peft makes it."""
+    from peft.optimizers import create_loraplus_optimizer
+
+    return create_loraplus_optimizer(
+        model, torch.optim.AdamW, lr=0.01, loraplus_lr_ratio=16, loraplus_weight_decay=0.0
+    )
 
 
 def optimizer_of(name: str, trained: list[torch.Tensor]) -> torch.optim.Optimizer:
@@ -159,6 +170,7 @@ def with_optimizer(recipe: Recipe) -> torch.optim.Optimizer:
     ("words", "said"),
     [
         (["rslora=true", "method=full"], "rslora belongs to adapters: set method to lora, dora, qlora, not full"),
+        (["lora_plus=16", "method=full"], "lora_plus belongs to adapters: set method to lora, dora, qlora, not full"),
         (["modules_to_save=lm_haed"], "has no such module; did you mean 'lm_head'?"),
         (
             ["optimizer=muon", "method=full"],

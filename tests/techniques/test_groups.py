@@ -1,15 +1,17 @@
 """Groups: which parameters decay, and that every way takes them."""
 
 import dataclasses
+import re
 
 import pytest
 import torch
 from torch import nn
 
 import surefoot
+from surefoot.data.batches import batches_of
 from surefoot.errors import RecipeError
 from surefoot.step import Step
-from surefoot.techniques.groups import explain, optimizer_groups
+from surefoot.techniques.groups import SHARE, explain, optimizer_groups
 from surefoot.world.world import World
 
 
@@ -30,9 +32,16 @@ def names(model: nn.Module, group) -> set[str]:
     return {known[parameter] for parameter in group["params"]}
 
 
+def made(**settings) -> surefoot.Recipe:
+    """A recipe of which only these settings are looked at."""
+    return surefoot.Recipe(
+        model=Odd, data=list, loss=lambda model, batch: model, optimizer=torch.optim.SGD, max_steps=1, **settings
+    )
+
+
 def test_matrices_decay_and_norms_biases_and_vectors_do_not():
     model = Odd()
-    matrices, others = optimizer_groups(model, "matrices")
+    matrices, others = optimizer_groups(model, made(decay="matrices"))
     assert names(model, matrices) == {"embed.weight"}
     assert names(model, others) == {"out.bias", "norm.weight", "norm.bias", "scale", "position_bias"}
     assert "weight_decay" not in matrices
@@ -41,7 +50,48 @@ def test_matrices_decay_and_norms_biases_and_vectors_do_not():
 
 def test_all_is_a_plain_list_of_what_is_trained():
     model = Odd()
-    assert optimizer_groups(model, "all") == [each for each in model.parameters() if each.requires_grad]
+    assert optimizer_groups(model, made()) == [each for each in model.parameters() if each.requires_grad]
+
+
+def test_shares_of_the_rate_split_groups_and_the_first_pattern_counts():
+    model = Odd()
+    recipe = made(decay="matrices", rates=("norm.bias=0", "norm.*=10"), schedule=None)
+    groups = optimizer_groups(model, recipe)
+    found = {frozenset(names(model, group)): (group[SHARE], group.get("weight_decay")) for group in groups}
+    assert found == {
+        frozenset({"embed.weight"}): (1.0, None),
+        frozenset({"out.bias", "scale", "position_bias"}): (1.0, 0.0),
+        frozenset({"norm.weight"}): (10.0, 0.0),
+        frozenset({"norm.bias"}): (0.0, 0.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("head.*=10", "rates=head.*=10 matches no trained parameter of recipe; they are scale, "),
+        ("norm.*", "rates='norm.*' must be a pattern and a share of the learning rate"),
+        ("norm.*=-1", "must be a pattern and a share"),
+        ("norm.*=nan", "must be a pattern and a share"),
+    ],
+)
+def test_shares_of_nothing_are_refused(given, said):
+    with pytest.raises(RecipeError, match=re.escape(said)):
+        optimizer_groups(Odd(), made(rates=given))
+
+
+def test_a_share_of_the_rate_scales_every_step_of_the_schedule(small_recipe):
+    recipe = dataclasses.replace(
+        small_recipe("gpt", "rates=position.*=0.5"), schedule=lambda step, steps: (step + 1) / steps
+    )
+    with World() as world:
+        step, batches = Step(recipe, world), batches_of(recipe)
+        for number in range(2):
+            first, slow = (group["lr"] for group in step.optimizer.param_groups)
+            assert slow == pytest.approx(0.5 * first)
+            step(world.take(batches) for _ in range(step.micro_batches))
+            assert number == 0 or first > 0
+    assert "0.5 times the learning rate, weight_decay=" in surefoot.plan(recipe).choices[-1]
 
 
 def test_decay_moves_matrices_only(small_recipe):

@@ -28,6 +28,7 @@ from surefoot.records.manifest import HELD_OUT, TRAIN, Manifest, Shard
 TASK_BYTES = 256 << 20  # of text; fewer, down to SMALL_TASK_BYTES, until there are eight tasks
 SMALL_TASK_BYTES = 16 << 20
 TRAINING_BYTES = 64 << 20  # of text, to learn a byte-pair encoding from
+MOST_LEARNED = 2**22  # tokens of a vocabulary: sixteen times the largest that is in use; the library makes room for all
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,8 @@ def _begin(folder: Path, job: Job) -> None:
 
 def _refuse_unsound_tokenizer(folder: Path, job: Job) -> None:
     """Before anything is written, so that the error names the user's file and leaves no folder behind."""
+    if (size := _learned_size(job.tokenizer)) > MOST_LEARNED:
+        raise DataError(f"--tokenizer {job.tokenizer}: a vocabulary has at most {MOST_LEARNED:,} tokens, not {size:,}")
     if not (job.tokenizer == BYTES or _learned_size(job.tokenizer) or tokenizer_file(folder).exists()):
         BytePairTokenizer(_named_tokenizer(job.tokenizer), job.end_of_document).check()
 

@@ -72,7 +72,7 @@ def whole_step(copies: Copies, short: Step, parts: Sequence[list[Entry]]) -> Ste
     recipe, model, step = short.recipe, copies.model, copy.copy(short)
     predicted, planned = unrolled(parts, copies.more), plan_entries(copies, recipe, model)
     step.model, step.recomputation = model, recompute.apply(model, recipe, step.world)
-    step.optimizer = recipe.optimizer(groups.optimizer_groups(model, recipe.decay))
+    step.optimizer = groups.optimizer_of(model, recipe)
     if step.sharding is not None:
         step.sharding = dataclasses.replace(step.sharding, names=fsdp.chosen(model, recipe)[0])
     if step.cutting is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from surefoot.errors import RecipeError
 from surefoot.recipe.by_token import ByToken
 from surefoot.recipe.credentials import refuse_credentials
-from surefoot.recipe.setting import called_with, declared, patterns, setting, settings_in, takes, text
+from surefoot.recipe.setting import called_with, declared, patterns, rates, setting, settings_in, takes, text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -290,6 +290,13 @@ class Recipe:
         "all",
         "The parameters that the optimizer's weight decay applies to. With `matrices`, biases and norms are a group "
         "without it.",
+        part="update",
+    )
+    rates: str | tuple[str, ...] | None = setting(
+        None,
+        "Parameters with another learning rate, as patterns of their names with a share of the optimizer's: "
+        "`head.*=10,embed.*=0.1`. The first that matches counts.",
+        check=rates,
         part="update",
     )
     freeze: str | tuple[str, ...] | None = setting(

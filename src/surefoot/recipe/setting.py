@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -175,6 +176,21 @@ def patterns(of: str) -> Check:
         return ",".join(filter(None, parts))
 
     return check
+
+
+def rates(name: str, value: Any) -> Any:
+    """A check for shell patterns of parameter names, each with a share of the learning rate: `head.*=10`."""
+    joined = patterns("parameter names with a share of the rate, such as 'head.*=10'")(name, value)
+    for part in joined.split(",") if joined else ():
+        try:
+            share = float(part.rpartition("=")[2])
+        except ValueError:
+            share = math.nan
+        if not ("=" in part and math.isfinite(share) and share >= 0):
+            raise RecipeError(
+                f"{name}={part!r} must be a pattern and a share of the learning rate, such as 'head.*=10'"
+            )
+    return joined
 
 
 def _required_function(name: str, value: Any) -> Any:

@@ -158,6 +158,19 @@ def schedule_of(name: ScheduleName, warmup: float, floor: float) -> Any:
     return falling(warmup_share=warmup, floor=floor)
 
 
+def rates_of_adapters(method: Method, ratio: float | None) -> str | None:
+    """LoRA+ (https://arxiv.org/abs/2402.12354): the second matrix of each adapter learns faster.
+
+    So do DoRA's magnitudes, as with peft.
+    """
+    if ratio is None:
+        return None
+    if method not in BY_PEFT:
+        raise RecipeError(f"lora_plus belongs to adapters: set method to {', '.join(BY_PEFT)}, not {method}")
+    magnitudes = f",*.lora_magnitude_vector.*={ratio:g}" if method == "dora" else ""
+    return f"*.lora_B.*={ratio:g}{magnitudes}"
+
+
 def _built(adapt: Adapt, build: Callable[[], Any]) -> Any:
     with parameters_in(adapt.held):
         return adapt.built(build)
@@ -175,6 +188,7 @@ def finetune(
     rslora: bool = False,
     modules_to_save: str = "",
     neftune: PositiveOrNone = None,
+    lora_plus: PositiveOrNone = None,
     context: Count = 512,
     packed: bool = False,
     too_long: TooLong = "drop",
@@ -220,6 +234,7 @@ def finetune(
         metrics=dpo_metrics(beta) if prefers else None,
         collate=source.collate,
         optimizer=optimizer_of(optimizer, usual if lr is None else lr, weight_decay),
+        rates=rates_of_adapters(method, lora_plus),
         schedule=schedule_of(schedule, warmup, floor),
         micro_batch_size=micro_batch_size,
         tokens_per_sample=context if task in ("causal", "masked", "seq2seq") and not prefers else 1,
