@@ -177,7 +177,8 @@ def test_check_all_has_no_budget(read):
     assert sum(read) == LOOKED_AT
 
 
-def test_quick_checks_look_at_a_hundred_updates_by_default():
+def test_quick_checks_look_at_a_hundred_updates_by_default(monkeypatch):
+    monkeypatch.setattr(Budget, "is_spent", lambda *_: False)  # on a busy machine it may be
     assert "100 of 104 updates" in watch_call(lambda: train(104), name=__file__).findings.examined
 
 

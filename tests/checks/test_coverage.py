@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import surefoot
+from surefoot.events.watch_budget import Budget
 from surefoot.records.codec import from_json, to_json
 from surefoot.records.finding import Findings
 from surefoot.reports.console import as_text
@@ -137,7 +138,8 @@ for _ in range(104):
 
 
 @pytest.mark.parametrize("check_all", [True, False])
-def test_updates_after_the_hundredth(check_all, tmp_path):
+def test_updates_after_the_hundredth(check_all, tmp_path, monkeypatch):
+    monkeypatch.setattr(Budget, "is_spent", lambda *_: False)  # on a busy machine it may be
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     found = watch_script(str(script), check_all=check_all).findings

@@ -79,7 +79,7 @@ def blocks(kind):
 
 def test_llama_cpp_s_server_renders_the_same_tokens_and_answers_as_the_run(run, export, tokenizer):
     pytest.importorskip("xllamacpp")
-    (page,) = blocks("python")
+    (page,) = blocks("py")
     code = SERVER.format(page=page.replace("runs/tuned/export/model.Q4_K_M.gguf", export["gguf"]))
     typed = [sys.executable, "-I", "-W", "ignore", "-c", code]
     with subprocess.Popen(

@@ -93,7 +93,7 @@ def test_the_settings_of_every_recipe_can_be_set_even_if_its_function_does_not_t
         ("regression", ["lr=nan"], r"knob lr='nan' is nan; write a finite number"),
         ("gpt", ["max_grad_norm=-inf"], r"knob max_grad_norm='-inf' is -inf; write a finite number"),
         ("fashion", ["network=deep"], r"knob network='deep' is not one of dense, convolutional"),
-        ("gpt", ["precision=fp8"], r"knob precision='fp8' is not one of 32-true"),
+        ("gpt", ["precision=fp4"], r"knob precision='fp4' is not one of 32-true"),
         ("gpt", ["layers"], r"'layers' is not a knob; write name=value"),
         ("gpt", ["layers=1", "layers=2"], r"knob 'layers' is given twice"),
         ("gpt", ["micro_batch_size=0"], r"micro_batch_size=0 must be at least 1"),

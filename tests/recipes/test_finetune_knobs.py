@@ -100,9 +100,7 @@ def loraplus(model: torch.nn.Module) -> torch.optim.Optimizer:
     """As peft makes it."""
     from peft.optimizers import create_loraplus_optimizer
 
-    return create_loraplus_optimizer(
-        model, torch.optim.AdamW, lr=0.01, loraplus_lr_ratio=16, loraplus_weight_decay=0.0
-    )
+    return create_loraplus_optimizer(model, torch.optim.AdamW, lr=0.01, loraplus_lr_ratio=16, loraplus_weight_decay=0.0)
 
 
 def optimizer_of(name: str, trained: list[torch.Tensor]) -> torch.optim.Optimizer:

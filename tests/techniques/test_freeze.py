@@ -179,7 +179,7 @@ def test_a_pattern_that_cannot_be_meant_is_refused(pattern, said, small_recipe):
 
 def test_the_command_line_says_how_many():
     words = ["layers=2", "width=32", "heads=2", "context=32"]
-    done = CliRunner().invoke(app, ["plan", "gpt", *words, "freeze=blocks.0.*, *.bias"])
+    done = CliRunner().invoke(app, ["plan", "gpt", *words, "freeze=blocks.0.*, *.bias", "--tables"])
     assert done.exit_code == 0, done.output
     assert "freeze=blocks.0.*,*.bias:" in " ".join(done.output.split())
     refused = CliRunner().invoke(app, ["plan", "gpt", *words, "freeze=block"])

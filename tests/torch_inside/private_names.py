@@ -19,6 +19,7 @@ LIBRARIES = {
     "_supports_attention_backend",  # transformers' models
     "_tied_weights_keys",
     "_keep_in_fp32_modules",
+    "_precomputed_scale",  # torchao's weights of sharded FP8 layers
     "_model_mapping",  # transformers' Auto classes
 }
 _layer = nn.Linear(1, 1)
