@@ -54,3 +54,10 @@ def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
             object.__setattr__(made, name, map_tensors(function, getattr(tree, name)))
         return made
     return tree
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor that this rank holds, without the wrapper that FP8 puts around shards of weights."""
+    from torch.distributed.tensor import DTensor  # here, because whoever has no ranks need not load it
+
+    return next(plain(tensor.to_local())) if isinstance(tensor, DTensor) else tensor

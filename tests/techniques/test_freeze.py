@@ -16,7 +16,7 @@ from surefoot.data.batches import batches_of
 from surefoot.errors import RecipeError, RunError
 from surefoot.planning import recipe_plan as way
 from surefoot.step import Step
-from surefoot.techniques.accumulate import local_part
+from surefoot.trees import local_part
 from surefoot.world.world import FakeWorld, RealWorld, World
 from tests.ranks import Case, on_ranks
 from tests.resumed import assert_same_bits

@@ -14,8 +14,8 @@ from surefoot import Recipe, load_recipe
 from surefoot.checkpoint.state import restore
 from surefoot.debug.runs import audit as way
 from surefoot.errors import NonFinite
-from surefoot.techniques.accumulate import local_part
 from surefoot.training import replay
+from surefoot.trees import local_part
 from tests.techniques.ranks import of_ragged
 
 SMALL = ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=512"]

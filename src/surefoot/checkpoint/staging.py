@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch.distributed.tensor import DTensor
 
-from surefoot.trees import plain
+from surefoot.trees import local_part
 
 
 class Staging:
@@ -16,9 +16,9 @@ class Staging:
 
     def copy(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Copies every tensor to the host, and returns when all copies are complete."""
-        self._buffers = {name: self._buffer(name, local(tensor)) for name, tensor in tensors.items()}
+        self._buffers = {name: self._buffer(name, local_part(tensor)) for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
-            self._buffers[name].copy_(local(tensor), non_blocking=True)
+            self._buffers[name].copy_(local_part(tensor), non_blocking=True)
         if any(not tensor.is_cpu for tensor in tensors.values()):
             torch.accelerator.synchronize()
         return {name: sharded_like(tensor, self._buffers[name]) for name, tensor in tensors.items()}
@@ -28,11 +28,6 @@ class Staging:
         if kept is not None and (kept.shape, kept.dtype) == (tensor.shape, tensor.dtype):
             return kept
         return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda, requires_grad=False)
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a tensor that this rank holds, without the wrapper that FP8 puts around shards of weights."""
-    return next(plain(tensor.to_local())) if isinstance(tensor, DTensor) else tensor
 
 
 def sharded_like(tensor: torch.Tensor, part: torch.Tensor) -> torch.Tensor:

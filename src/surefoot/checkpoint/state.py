@@ -10,9 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from surefoot.checkpoint.checkpoint import Checkpoint
 from surefoot.checkpoint.outline import Place, Saved, leaves, map_leaves
-from surefoot.checkpoint.staging import local, sharded_like
+from surefoot.checkpoint.staging import sharded_like
 from surefoot.errors import CheckpointError
 from surefoot.torch_inside.modules import unsaved_buffers
+from surefoot.trees import local_part
 
 State = dict[str, Any]
 
@@ -193,7 +194,7 @@ def _room(state: State, parameters: dict[str, torch.Tensor]) -> State:
     def like(parameter: torch.Tensor, _: Place, leaf: Any) -> torch.Tensor | None:
         if not isinstance(leaf, Saved) or (leaf.shape, leaf.device) != (tuple(parameter.shape), parameter.device.type):
             return None
-        return sharded_like(parameter, torch.empty_like(local(parameter), dtype=leaf.dtype, requires_grad=False))
+        return sharded_like(parameter, torch.empty_like(local_part(parameter), dtype=leaf.dtype, requires_grad=False))
 
     return {
         name: map_leaves(partial(like, parameters[name]), values)

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 import torch
-from torch.distributed.tensor import DTensor
 
-from surefoot.trees import plain
+from surefoot.trees import local_part
 
 
 def sum_and_count(
@@ -39,8 +38,3 @@ def normalise(
     for parameter in parameters:
         if parameter.grad is not None:
             local_part(parameter.grad).mul_(ratio)
-
-
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a tensor that this rank holds, without the wrapper that FP8 puts around shards of weights."""
-    return next(plain(tensor.to_local())) if isinstance(tensor, DTensor) else tensor

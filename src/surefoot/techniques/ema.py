@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from surefoot.recipe.recipe import Recipe
-from surefoot.techniques.accumulate import local_part
+from surefoot.trees import local_part
 
 
 class Averages:

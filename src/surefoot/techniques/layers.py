@@ -14,11 +14,10 @@ from torch.distributed.tensor import DTensor
 from torch.nn.modules import activation
 from torch.nn.modules.module import register_module_forward_hook
 
-from surefoot.techniques.accumulate import local_part
 from surefoot.techniques.clip import share_held
 from surefoot.torch_inside.autograd import in_graph_task
 from surefoot.torch_inside.modes import in_transform
-from surefoot.trees import tensors_in
+from surefoot.trees import local_part, tensors_in
 from surefoot.world.device import wide
 
 if TYPE_CHECKING:

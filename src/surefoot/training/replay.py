@@ -20,8 +20,8 @@ from surefoot.recipe.sources import has_state
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
 from surefoot.step import Step
-from surefoot.techniques.accumulate import local_part
 from surefoot.training.init_from import with_first_weights
+from surefoot.trees import local_part
 from surefoot.world.world import World
 
 Numbered = tuple[list[int], Any]

@@ -13,8 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from surefoot.debug.errors.nonfinite_operation import NonfiniteOperation
 from surefoot.records.finding import Finding
 from surefoot.step import Step
-from surefoot.techniques.accumulate import local_part
-from surefoot.trees import tensors_in
+from surefoot.trees import local_part, tensors_in
 
 _WHY = "An update with numbers that are not finite makes every weight NaN, and the run cannot recover from that."
 

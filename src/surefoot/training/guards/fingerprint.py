@@ -15,7 +15,7 @@ import torch
 
 from surefoot.records.finding import Finding
 from surefoot.step import Step
-from surefoot.techniques.accumulate import local_part
+from surefoot.trees import local_part
 
 SHARE = 0.003
 """The share of the training time that fingerprints may take. It determines how often they are taken."""

@@ -11,12 +11,12 @@ from surefoot.meters.steady_traffic import SteadyTraffic
 from surefoot.records.log import LogRow
 from surefoot.records.run import Run
 from surefoot.step import Step
-from surefoot.techniques.accumulate import local_part
 from surefoot.training.current_run import CurrentRun
 from surefoot.training.guards.drift import Drift
 from surefoot.training.opening import Opened
 from surefoot.training.reactions.reaction import TakenStep
 from surefoot.training.run_data import RunData
+from surefoot.trees import local_part
 
 Tell = Callable[[Run, LogRow], None]
 """A function that is called after every step, with the run so far and the log row of that step."""
