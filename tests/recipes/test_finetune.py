@@ -207,8 +207,8 @@ def test_packed_documents_do_not_see_each_other(folder, tokens):
 
 
 @pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")
-@pytest.mark.parametrize(("method", "within"), [("lora", 2e-4), ("full", 2e-4), ("qlora", 1e-2)])
-def test_a_plan_of_packed_rows_is_what_a_step_takes(method, within, folder, tokens):
+@pytest.mark.parametrize("method", ["lora", "full", "qlora"])
+def test_a_plan_of_packed_rows_is_what_a_step_takes(method, folder, tokens):
     recipe = tuned(
         folder,
         f"data={tokens}",
@@ -220,7 +220,7 @@ def test_a_plan_of_packed_rows_is_what_a_step_takes(method, within, folder, toke
     )
     batch = 4 * 64 * 4 * 8  # its four columns are numpy's memory, which torch's allocator does not count
     planned = surefoot.plan(recipe).steady.peak.peak_bytes - batch
-    assert planned == pytest.approx(counted(recipe), rel=within)
+    assert planned == pytest.approx(counted(recipe), rel=2e-4)
 
 
 def test_a_run_on_packed_rows_resumes_to_the_same_bits(folder, tokens, tmp_path):

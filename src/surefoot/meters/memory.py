@@ -64,6 +64,8 @@ class MemoryMeter(Meter):
         """Whether a tensor is on the device whose memory is booked."""
         self.modes_above = 0
         """Dispatch modes that see an operator before the meters, and hand it on."""
+        self._viewed: dict[int, torch.UntypedStorage] = {}
+        """Of a storage that is a view of another: that one. See `_see_view`."""
         self._streams = {torch.cpu.current_stream(): 0}
         """Streams in the order of their first use; the first is that of the computation."""
 
@@ -73,12 +75,14 @@ class MemoryMeter(Meter):
         for tensor in _stored([args, kwargs]):
             if not outside_step:
                 self._book(tensor, "inputs", "")
-            elif id(tensor.untyped_storage()) not in self._bookings:
-                foreign.add(id(tensor.untyped_storage()))
+            elif id(self._storage(tensor)) not in self._bookings:
+                foreign.add(id(self._storage(tensor)))
+        if getattr(func, "is_view", False):
+            self._see_view(args[0], out)
         if self._would_be_written(func, args):
             self._free(id(args[0].untyped_storage()))  # without a mode, the result would be written over it
         for tensor in _stored(out):
-            if id(tensor.untyped_storage()) not in foreign:
+            if id(self._storage(tensor)) not in foreign:
                 self._book(tensor, "temporary", str(func))
         if func.namespace in ("fsdp", "c10d"):
             self._see_communication(func.overloadpacket.__name__, args, kwargs)
@@ -88,6 +92,22 @@ class MemoryMeter(Meter):
         if kernel is not None and kernel.workspace_bytes:
             self.phases.now()
             self.book.book_workspace(kernel.workspace_bytes, self.phases.module(), str(func))
+
+    def _see_view(self, viewed: torch.Tensor, out: Any) -> None:
+        """A view of a small real tensor among fakes gets a storage of its own. Its memory is that of the viewed one."""
+        if viewed.layout is not torch.strided or id(base := self._storage(viewed)) not in self._bookings:
+            return
+        for tensor in _stored(out):
+            storage = tensor.untyped_storage()
+            key = id(storage)
+            if storage is not base and key not in self._bookings and key not in self._viewed:
+                self._viewed[key] = base
+                self._weak[key] = weakref.ref(storage, lambda _, key=key: self._gone(key))  # type: ignore[misc]
+
+    def _storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+        """The storage that holds a tensor's memory."""
+        storage = tensor.untyped_storage()
+        return self._viewed.get(id(storage), storage)
 
     def _see_communication(self, name: str, args: Any, kwargs: Any) -> None:
         """Settles the tensors that FSDP gathers and reduces, and the buffers of in-place collectives."""
@@ -152,6 +172,7 @@ class MemoryMeter(Meter):
         """Stops following all storages. The book does not change."""
         self._bookings.clear()
         self._purposes.clear()
+        self._viewed.clear()
         self._nodes.clear()
         self._weak.clear()
 
@@ -191,7 +212,7 @@ class MemoryMeter(Meter):
         return accounts
 
     def _book(self, tensor: torch.Tensor, account: str, operator: str) -> Booking | Noted | None:
-        storage = tensor.untyped_storage()
+        storage = self._storage(tensor)
         booking = self._bookings.get(id(storage))
         if booking is not None or storage.nbytes() == 0 or not self.counts(tensor):
             return booking
@@ -209,6 +230,7 @@ class MemoryMeter(Meter):
 
     def _gone(self, key: int) -> None:
         self._purposes.pop(key, None)
+        self._viewed.pop(key, None)
         self._nodes.pop(key, None)
         self._free(key)
 
@@ -224,7 +246,7 @@ class MemoryMeter(Meter):
             booking = self._book(inner, account, "")
             if booking is not None:
                 self.book.settle(booking, account, module)
-                key = id(inner.untyped_storage())
+                key = id(self._storage(inner))
                 self._purposes[key] = account, module, self._purposes.get(key, ("", "", ""))[2]
 
 
