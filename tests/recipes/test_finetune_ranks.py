@@ -18,7 +18,11 @@ from tests.resumed import final_state, told
 pytestmark = pytest.mark.sweep
 peft = pytest.importorskip("peft", reason="pip install peft")
 
-METHODS = ("lora", "dora", "qlora", "full", "frozen", "bitfit")
+METHODS = ("lora", "dora", "qlora", "full", "frozen", "bitfit", "packed", "saved")
+PACKED = ["method=lora", "packed=true", "context=64", "global_batch_tokens=512"]
+SAVED = ["method=lora", "modules_to_save=lm_head"]
+"""LoRA on rows of several documents, and beside a whole layer that is trained."""
+ADAPTERS = ("lora", "dora", "qlora", "packed", "saved")
 LAYOUTS = {"fsdp": [], "ddp": ["dp_replicate=2"]}
 
 
@@ -28,9 +32,10 @@ def words_of(method: str, folder: Path) -> list[str]:
         made = [f"model={tuned_models.bert(folder / 'model')}", "task=masked"]
     else:
         made = [f"model={tuned_models.llama(folder / 'model')}"]
-    adapts = ["dropout=0.1"] if method in ("lora", "dora", "qlora") else []
+    adapts = ["dropout=0.1"] if method in ADAPTERS else []
     data = tuned_models.corpus(folder / "corpus")
-    return [*made, f"method={method}", f"data={data}", "lr=0.01", *adapts]
+    chosen = {"packed": PACKED, "saved": SAVED}.get(method, [f"method={method}"])
+    return [*made, *chosen, f"data={data}", "lr=0.01", *adapts]
 
 
 def case(path: Path, words: list[str], ranks: int = 2, asked: tuple[int, int] | None = None) -> Case:
@@ -75,9 +80,9 @@ def test_losses_are_those_of_one_rank_and_a_stopped_run_resumes_to_the_same_bits
     for name in LAYOUTS:
         assert_like_one_rank(tmp_path, name)
     assert_same_bits(tmp_path)
-    if method in ("lora", "dora", "qlora"):
+    if method in ADAPTERS:
         assert surefoot.export(str(tmp_path / "fsdp")).adapter_difference == 0
-    if method in ("lora", "dora"):
+    if method in ADAPTERS and method != "qlora":
         in_plain_peft(tmp_path)
 
 
@@ -118,11 +123,15 @@ def test_preferences_are_learned_as_on_one_rank(method, tmp_path):
 
 
 @pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")
-@pytest.mark.parametrize("method", ["lora", "dora", "qlora", "frozen", "dpo"])
+@pytest.mark.parametrize("method", ["lora", "dora", "qlora", "frozen", "packed", "saved", "dpo"])
 def test_plans_of_ranks_are_what_real_ranks_take(method, tmp_path):
-    words = ["method=lora", "loss=dpo", "global_batch_tokens=8"] if method == "dpo" else [f"method={method}"]
-    words = [f"model={tuned_models.llama(tmp_path / 'model')}", "context=64", "micro_batch_size=4", *words]
-    words += [] if method == "dpo" else ["global_batch_tokens=512"]
+    words = {"dpo": ["method=lora", "loss=dpo", "global_batch_tokens=8"], "packed": PACKED, "saved": SAVED}.get(
+        method, [f"method={method}"]
+    )
+    usual = ["context=64", "micro_batch_size=4", "global_batch_tokens=512"]
+    names = {word.partition("=")[0] for word in words}
+    words += [word for word in usual if word.partition("=")[0] not in names]
+    words = [f"model={tuned_models.llama(tmp_path / 'model')}", *words]
     made = {name: [*words, *layout] for name, layout in LAYOUTS.items()}
     cases = [Case("tests.recipes.tuned_ranks", "taken", 2, (each,)) for each in made.values()]
     for each, (real, _) in zip(made.values(), on_ranks(cases, tmp_path), strict=True):
