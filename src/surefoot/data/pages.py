@@ -169,7 +169,7 @@ class _Descriptor:
             raise DataError(f"{path} is empty")
 
     def __del__(self) -> None:
-        if hasattr(self, "_number"):
+        if hasattr(self, "_number") and os is not None:  # at the end of a process, modules are gone first
             os.close(self._number)
 
     def read(self, first: int, length: int) -> memoryview:

@@ -106,6 +106,12 @@ def test_a_script_that_ends_early_or_is_missing_is_refused(before, tmp_path):
     with pytest.raises(RunError, match="ended with exit code 1"):
         trace_script(str(tmp_path / "raises.py"), (), updates=1)
     (tmp_path / "empty.py").write_text("")
+    (tmp_path / "wrong.py").write_text("a = 1\ndef f(:\n")
+    with pytest.raises(RunError, match=r"wrong.py, line 2: Python cannot read it: invalid syntax"):
+        trace_script(str(tmp_path / "wrong.py"), (), updates=1)
+    (tmp_path / "bytes.py").write_bytes(b"\0\1")
+    with pytest.raises(RunError, match=r"bytes.py: Python cannot read it: source code string cannot contain null"):
+        trace_script(str(tmp_path / "bytes.py"), (), updates=1)
     with pytest.raises(RunError, match="made no update"):
         against(str(tmp_path / "empty.py"), str(before))
     with pytest.raises(RunError, match="no script"):

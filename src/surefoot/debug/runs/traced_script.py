@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from surefoot.debug.runs.trace import Tracer, parameters_in
 from surefoot.errors import RunError
+from surefoot.recipe.kind import is_notebook
 from surefoot.recipe.run_script import StopScript, run_script
 from surefoot.records.codec import read_record, to_json
 from surefoot.records.trace import Trace, Traced
@@ -38,6 +39,7 @@ def _in_process(
     script: str, args: Sequence[str], *, updates: int, keep: int | None = None, quiet: bool | None
 ) -> tuple[Traced, list[torch.Tensor]]:
     """Runs it in a new process, so that no script sees the random state or the modules of another."""
+    _refuse_what_python_cannot_read(script)
     with tempfile.TemporaryDirectory() as folder:
         spec = {"script": script, "args": list(args), "updates": updates, "keep": keep, "folder": folder}
         stdout = subprocess.DEVNULL if quiet is None else STDERR if quiet else None
@@ -48,6 +50,17 @@ def _in_process(
         kept = Path(folder) / KEPT
         tensors = load_file(kept) if kept.exists() else {}
         return read_record(Traced, Path(folder) / TRACED), [tensors[name] for name in sorted(tensors)]
+
+
+def _refuse_what_python_cannot_read(script: str) -> None:
+    """In a sentence; the new process would end in a traceback through this package."""
+    if is_notebook(script):
+        return
+    try:
+        compile(Path(script).read_bytes(), script, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        where = f", line {error.lineno}" if error.lineno else ""
+        raise RunError(f"{script}{where}: Python cannot read it: {error.msg}") from None
 
 
 class _Tracing(Tracer):
