@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from surefoot.debug.probe.order import Change, Line, Ran, Roles
+from surefoot.debug.probe.order import Change, Line, Ran, Roles, Term
 from surefoot.debug.probe.results import Results, metrics_of
 from surefoot.debug.probe.verdicts.augmentation import augmentation
 from surefoot.debug.probe.verdicts.evaluation import evaluation
@@ -14,6 +14,7 @@ from surefoot.debug.probe.verdicts.pairs import pairs
 from surefoot.debug.probe.verdicts.parts import parts, planned
 from surefoot.debug.probe.verdicts.samples import samples
 from surefoot.debug.probe.verdicts.seeds import seeds
+from surefoot.debug.probe.verdicts.terms import terms
 
 ROLES = Roles({"[0]": "input", "[1]": "target"}, {}, {"loader:[0]": (8, 6), "loader:[1]": (8,)}, (0,))
 LOOK = Ran("look", 12, facts={"optimizers": 1}, roles=ROLES)
@@ -226,3 +227,44 @@ def test_augmentation(facts, frozen, outcome):
     look = replace(LOOK, facts={**MOVES, **facts})
     runs = tuple(trained(each) for each in frozen)
     assert said(augmentation(results(look=look, frozen=runs))) == outcome
+
+
+def term(name: str, update: int, encoder: float, head: float = 0.0, along: float | None = 0.1) -> Term:
+    length = (encoder**2 + head**2) ** 0.5
+    return Term(name, f"train.py:{len(name)}", update, length, {"encoder": encoder, "head": head}, along)
+
+
+@pytest.mark.parametrize(
+    ("measured", "outcome"),
+    [
+        ([term("mse", 2, 3, 4), term("kl", 2, 5), term("mse", 21, 3, 4), term("kl", 21, 5)], "as expected"),
+        ([term("mse", 2, 3, 4), term("kl", 2, 0), term("mse", 21, 3, 4), term("kl", 21, 1)], "as expected"),  # later
+        ([term("mse", 2, 3, 4), term("kl", 2, 0)], "as expected"),  # looked at once
+        ([term("mse", 2, 0), term("kl", 2, 0), term("mse", 21, 0), term("kl", 21, 0)], "as expected"),  # none does
+        (
+            [term("mse", 2, 3, 4), term("kl", 2, 1e-7), term("mse", 21, 3, 4), term("kl", 21, 0)],
+            "loss-term-without-effect",
+        ),
+        ([term("loss", 2, 3, 4), term("loss", 21, 3, 4)], "as expected"),
+        ([], "not tried"),
+    ],
+)
+def test_terms(measured, outcome):
+    found = terms(results(base=trained(0.2, terms=tuple(measured))))
+    assert said(found) == outcome
+    if outcome == "loss-term-without-effect":
+        assert "`kl`" in found.finding.seen
+        assert "updates 2 and 21: no parameter got a gradient" in found.finding.seen
+        assert found.finding.where == "train.py:2"
+
+
+def test_terms_are_told_by_their_share_what_they_reach_and_what_they_pull_against():
+    measured = (term("mse", 2, 3, 4, -0.5), term("kl", 2, 15, along=-0.5))
+    found = terms(results(base=trained(0.2, terms=measured))).experiment
+    told = "kl 0.75 (only encoder) (against the others: cosine -0.50), mse 0.25 (against the others: cosine -0.50)"
+    assert found.seen == f"shares of the gradient: {told}"
+    assert found.figures == {"mse: share": 0.25, "kl: share": 0.75}
+
+
+def test_two_optimizers_have_losses_of_their_own():
+    assert said(terms(results(look=replace(LOOK, facts={"optimizers": 2})))) == "not tried"

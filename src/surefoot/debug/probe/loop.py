@@ -22,6 +22,7 @@ from surefoot.debug.probe.order import Change, Order, Roles
 from surefoot.debug.probe.others import Others
 from surefoot.debug.probe.outputs import Outputs
 from surefoot.debug.probe.said import Said, users_line
+from surefoot.debug.probe.terms import Terms
 from surefoot.randomness import kept
 from surefoot.recipe.run_script import StopScript
 from surefoot.torch_inside.patches import patched
@@ -51,6 +52,7 @@ class Loop:
         self.copies = Copies(len(order.copies), order.copy_seconds)
         self.outputs = Outputs(order.folder)
         self.lineage = Lineage(on=order.looks)
+        self.terms = Terms(order)
         self.updates = 0
         self.losses: dict[int, float] = defaultdict(float)
         self.evaluations: list[int] = []
@@ -231,6 +233,7 @@ class Loop:
         trains = torch.is_grad_enabled()
         if trains and not self._evaluating:
             self._trained.add(id(module))
+            self.terms.called(module)
             self.places.setdefault("call", users_line())
             self._see("call", as_batch(args, kwargs))
             if self._current is None:
@@ -280,6 +283,7 @@ class Loop:
             self.losses[self.updates] += sum(float(each.detach().sum()) for each in losses)
             if self.lineage.on:
                 self.lineage.losses(losses)
+            self.terms.losses(losses, self.updates)
             if self._current is not None and not self._current.trains and not self.order.roles.loaders:
                 self._sources[id(self._current.loader)].trains = True
             return plain(tensors, *args, **kwargs)
@@ -290,6 +294,7 @@ class Loop:
         self.updates += 1
         self._optimizers.add(id(optimizer))
         self._others.update_ends()
+        self.terms.update_ends(self.updates, optimizer)
         if self.updates == TAGGED:
             self.lineage.on = False
         self._marks.append(time.process_time())

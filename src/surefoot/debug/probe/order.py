@@ -78,6 +78,8 @@ class Order:
     copies: tuple[Change, ...] = ()
     modules: tuple[str, ...] = ()
     """Modules of installed packages to import before the fork, so that each run need not."""
+    measures_terms: bool = False
+    """Whether it measures the gradient of each term of the loss."""
     copy_seconds: float = 60.0
     """CPU seconds that the copies of the last evaluation may take together."""
 
@@ -89,6 +91,22 @@ class Line:
     text: str
     numbers: tuple[float, ...]
     where: str = ""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One of the numbers that a loss is the sum of, in one update."""
+
+    name: str
+    """What the script calls it, or its line."""
+    where: str
+    update: int
+    length: float
+    """Of the gradient that it gives to all parameters, its factors included."""
+    modules: dict[str, float]
+    """The length of the part that each module gets."""
+    along: float | None = None
+    """The cosine between its gradient and that of the other terms."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +134,10 @@ class Ran:
     """Lines of the script: where the `batch`, the `call` and the `loss` are."""
     facts: dict[str, float] = field(default_factory=dict)
     """Numbers of the run: seconds, optimizers, workers, how reading a sample twice differs."""
+    terms: tuple[Term, ...] = ()
+    """Those of the loss, in each update in which they were measured."""
+    no_terms: str = ""
+    """Why they could not be measured."""
     modules: tuple[str, ...] = ()
     """Modules of installed packages that the script imported; none if it sets environment variables."""
     error: str = ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from surefoot.debug.probe.order import Change, Order, Ran, Roles
 from surefoot.debug.probe.results import PERMUTED, Results, Verdict, name_of
 from surefoot.debug.probe.runs import Answer, Runs, runs
-from surefoot.debug.probe.verdicts import augmentation, evaluation, one_batch, pairs, parts, samples, seeds
+from surefoot.debug.probe.verdicts import augmentation, evaluation, one_batch, pairs, parts, samples, seeds, terms
 from surefoot.errors import RunError
 from surefoot.recipe.run_script import no_script
 from surefoot.records.finding import Findings
@@ -33,6 +33,7 @@ VERDICTS = (
     samples.samples,
     one_batch.one_batch,
     augmentation.augmentation,
+    terms.terms,
     seeds.seeds,
 )
 CHECKS = (
@@ -43,6 +44,7 @@ CHECKS = (
     "samples-mix",
     "loss-and-metric-disagree",
     "target-stays-where-it-was",
+    "loss-term-without-effect",
 )
 OF_COPIES = 8.0
 """CPU seconds that the copies of an evaluation may always take, and half of what all runs are expected to take."""
@@ -96,7 +98,8 @@ def _all(started: Runs, order: Order, look: Ran, updates: int) -> Results:
     """The runs whose results every verdict needs, then those that depend on them."""
     two = look.facts.get("optimizers", 1) > 1
     copies = _copies(look)
-    base = started.start(replace(order, name="whole run", updates=updates, evaluates=True, copies=copies))
+    whole_run = replace(order, name="whole run", updates=updates, evaluates=True, copies=copies)
+    base = started.start(replace(whole_run, measures_terms=not two))
     seed = started.start(replace(order, name="another seed", updates=OF_PAIRS, seed=OTHER_SEED))
     fixed = None if two else started.start(replace(order, name="fixed", updates=OF_PAIRS, train="fixed"))
     again = order.roles.loader and order.roles.named("loader", "target") and not two

@@ -72,6 +72,8 @@ def _answer(order: Order, loop: Loop, error: str, seconds: float) -> Ran:
         roles=loop.roles() if order.looks else order.roles,
         places=loop.places,
         facts=loop.facts,
+        terms=tuple(loop.terms.found),
+        no_terms=loop.terms.refused,
         modules=_imported(order.script) if order.looks else (),
         error=error,
         no_copies=loop.copies.refused,
