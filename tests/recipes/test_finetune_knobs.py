@@ -126,9 +126,10 @@ def test_losses_are_those_of_peft_and_transformers(name, folder, tokens):
 
 @pytest.mark.sweep
 @pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")
+@pytest.mark.parametrize("method", ["lora", "qlora"])
 @pytest.mark.parametrize("name", KNOBS)
-def test_a_plan_is_within_0_02_percent(name, folder):
-    recipe = tuned(folder, *KNOBS[name][0], "context=64", "micro_batch_size=8", "init_from=none")
+def test_a_plan_is_within_0_02_percent(name, method, folder):
+    recipe = tuned(folder, *KNOBS[name][0], f"method={method}", "context=64", "micro_batch_size=8", "init_from=none")
     assert surefoot.plan(recipe).steady.peak.peak_bytes == pytest.approx(counted(recipe), rel=2e-4)
 
 
