@@ -1,6 +1,7 @@
 """kills: `kill -9` at random moments, again and again, also inside a save; the run must come out as if undisturbed.
 
-    python bench/kills.py [--ranks [--minutes N] | --recipes] [--quick | --kills N] [--seed N] [--out FILE]
+    python bench/kills.py [--ranks [--minutes N] [--layouts A,B] | --recipes] [--quick | --kills N] [--seed N]
+        [--out FILE]
 
 A run of a small recipe is started, killed, and started again, until it has taken its last step. Half of the kills come
 at a random time after the start; half while a checkpoint is being written. Then another run begins, saving in
@@ -327,6 +328,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, help="how many (default 1000; with --ranks 100; with --recipes, of each)")
     parser.add_argument("--ranks", action="store_true", help="kill single ranks of torchrun's")
     parser.add_argument("--minutes", type=float, default=math.inf, help="with --ranks, begin no run after so many")
+    parser.add_argument("--layouts", help="with --ranks, only these, such as 'cp 2,cp 4'")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; the clock has its say too")
     parser.add_argument("--out", type=Path, help="write the record to this file")
     parser.add_argument(
@@ -409,11 +411,11 @@ def kill_ranks(arguments: argparse.Namespace) -> None:
     import rank_kills
 
     began, most = time.time(), 5 if arguments.quick else arguments.kills or 100
-    killed, named, wrong = rank_kills.main(most, arguments.minutes, arguments.seed)
+    layouts = arguments.layouts.split(",") if arguments.layouts else list(rank_kills.LAYOUTS)
+    killed, named, wrong = rank_kills.main(most, arguments.minutes, arguments.seed, layouts)
     for what in wrong:
         print(f"WRONG {what}")
     if arguments.out:
-        layouts = list(rank_kills.LAYOUTS)
         seconds = time.time() - began
         record = {"kills": killed, "named": named, "wrong": wrong, "seconds": seconds, "layouts": layouts}
         write_record(arguments.out, record)

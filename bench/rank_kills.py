@@ -1,6 +1,7 @@
 """rank_kills: `kill -9` of one rank of torchrun's at random moments; `python bench/kills.py --ranks` runs it.
 
-A small recipe is trained on 2 and on 4 gloo ranks, replicated (ddp) and sharded (fsdp), by torchrun with restarts. One
+A small recipe is trained on 2 and on 4 gloo ranks, replicated (ddp), sharded (fsdp) or with a small gpt whose tokens
+are split (cp, which `--layouts` asks for), by torchrun with restarts. One
 rank, drawn at random, is killed at a random moment: torchrun must start all again, and the run must end in the bits,
 samples and rows of an undisturbed run of the same layout. Half of the kills wait for a checkpoint being written.
 The ranks that are left must name the one that was killed.
@@ -19,13 +20,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from surefoot import Recipe
+from surefoot import Recipe, load_recipe
 
 STEPS, BATCH = 40, 8
 LAYOUTS = {
@@ -34,9 +36,15 @@ LAYOUTS = {
     "ddp 2": (2, "dp_replicate=2"),
     "fsdp 2": (2, "dp_shard=2"),
 }
+OTHERS = {
+    "cp 2": (2, "cp=2"),
+    "cp 4": (4, "cp=4"),
+    "heads 2": (2, "cp=2 cp_by=heads"),
+}
+"""Layouts that are killed only if asked for: they split the tokens of a small gpt."""
 EACH = 5
 """So many kills to a run."""
-_NAMED = re.compile(r"RankLost[^:]*: rank (\d+) was lost")
+_NAMED = re.compile(r"(?:RankLost|error)[^:]*: rank (\d+) was lost")
 
 
 def model() -> nn.Module:
@@ -61,14 +69,22 @@ def killed() -> Recipe:
     )
 
 
+def killed_gpt() -> Recipe:
+    """What the ranks train that have parts of the tokens."""
+    words = ["layers=1", "width=32", "heads=2", "context=32", "micro_batch_size=2", f"global_batch_tokens={32 * BATCH}"]
+    return replace(load_recipe("gpt", words), max_steps=STEPS, save_every=2, keep_last=2)
+
+
 class Job:
     """torchrun, and the ranks below it."""
 
     def __init__(self, layout: str, folder: Path) -> None:
-        ranks, word = LAYOUTS[layout]
+        ranks, words = (LAYOUTS | OTHERS)[layout]
+        recipe = "killed_gpt" if layout in OTHERS else "killed"
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         again = ["--max-restarts", "100", "--monitor-interval", "0.1"]
-        train = ["-m", "surefoot", "train", f"{Path(__file__)}:killed", word, "--no-plan", "--dir", str(folder)]
+        made = f"{Path(__file__)}:{recipe}"
+        train = ["-m", "surefoot", "train", made, *words.split(), "--no-plan", "--dir", str(folder)]
         settings = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "999", "PYTHONPATH": _with(Path(__file__).parent)}
         self.folder, self.said = folder, folder.with_suffix(".said")
         with self.said.open("w") as said:
@@ -122,7 +138,9 @@ def kill_one(job: Job, draw: random.Random) -> int | None:
     return ranks[process]
 
 
-def kill_ranks(most: int, minutes: float, draw: random.Random) -> Iterator[tuple[str, int, int, list[str]]]:
+def kill_ranks(
+    most: int, minutes: float, draw: random.Random, layouts: list[str]
+) -> Iterator[tuple[str, int, int, list[str]]]:
     """Layout after layout: how many kills, how many of them the other ranks named, and what was wrong in the end.
 
     No run begins once the time is over.
@@ -135,7 +153,7 @@ def kill_ranks(most: int, minutes: float, draw: random.Random) -> Iterator[tuple
         usual = {}
         done = turn = 0
         while done < most and time.monotonic() < until:
-            layout = list(LAYOUTS)[turn % len(LAYOUTS)]
+            layout = layouts[turn % len(layouts)]
             folder, turn, killed = Path(here) / f"run-{turn}", turn + 1, Counter[int]()
             if layout not in usual:
                 alone = Job(layout, folder.with_name(f"usual-{turn}"))
@@ -153,10 +171,10 @@ def kill_ranks(most: int, minutes: float, draw: random.Random) -> Iterator[tuple
             shutil.rmtree(folder)
 
 
-def main(most: int, minutes: float, seed: int) -> tuple[int, int, list[str]]:
+def main(most: int, minutes: float, seed: int, layouts: list[str]) -> tuple[int, int, list[str]]:
     """All kills, how many of them were named, and all that was wrong."""
     total, named, wrong, began = 0, 0, list[str](), time.monotonic()
-    for layout, count, told_of, found in kill_ranks(most, minutes, random.Random(seed)):
+    for layout, count, told_of, found in kill_ranks(most, minutes, random.Random(seed), layouts):
         total, named, wrong = total + count, named + told_of, [*wrong, *(f"{layout}: {each}" for each in found)]
         each = (time.monotonic() - began) / max(1, total)
         told = (

@@ -61,6 +61,8 @@ LAYOUTS = {
     "fp8": {"dp_shard": 2, "precision": "fp8", "micro_batch_size": 16},
     "fp8-rowwise": {"dp_shard": 2, "precision": "fp8-rowwise", "micro_batch_size": 16},
     "ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16},
+    "keys": {"cp": 2, "micro_batch_size": 16},
+    "heads": {"cp": 2, "cp_by": "heads", "micro_batch_size": 16},
     "tp": {"tp": 2, "dp_shard": 1, "micro_batch_size": 16},
 }
 SEEN = ("traffic", "collectives", "overlap")

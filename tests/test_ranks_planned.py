@@ -21,9 +21,11 @@ LAYOUTS |= {f"{name}-budget": {**LAYOUTS[name], "recompute": "budget=0.5"} for n
 @pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")
 def test_memory_and_traffic_are_those_of_real_ranks(tmp_path):
     cases = [Case("tests.planned_ranks", "taken", 2, (name,)) for name in LAYOUTS]
-    for name, (real, _) in zip(LAYOUTS, on_ranks(cases, tmp_path), strict=True):
+    for name, (real, other) in zip(LAYOUTS, on_ranks(cases, tmp_path), strict=True):
         plan = surefoot.plan(recipe(**LAYOUTS[name]), on="2xcpu")
         assert (plan.first.peak.peak_bytes, plan.steady.peak.peak_bytes) == real["peaks"], name
+        if "cp" in LAYOUTS[name]:
+            assert other == real, name
         booked = {each.name: each.amount for each in plan.steady.tally.accounts if each.name.startswith(SEEN)}
         assert booked == real["booked"], name
         assert booked
@@ -61,6 +63,7 @@ def test_tensor_parallel_gathers_and_scatters_what_it_cuts():
     ("on", "settings"),
     [
         ("4xcpu", {"dp_shard": 4, "reshard_after_forward": "but-last"}),
+        ("4xcpu", {"cp": 2}),
         ("8xh100-sxm", {"dp_shard": 2, "tp": 2, "recompute": "full"}),
     ],
 )

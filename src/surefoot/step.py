@@ -24,6 +24,7 @@ from surefoot.techniques import (
     buffers,
     clip,
     compile,
+    context_parallel,
     ddp,
     deterministic,
     ema,
@@ -113,6 +114,7 @@ class Step:
         self.mesh = mesh.mesh_of(self.layout, self.device)
         float32.refuse_layout(recipe, self.layout)
         of_many = cast(DeviceMesh, self.mesh)  # with one rank nothing below uses it
+        self.context = context_parallel.apply(recipe, self.layout, world)
         self.number = 0
         self.model = model_of(recipe, self.layout, self.device)
         self.cutting = tensor_parallel.apply(self.model, recipe, of_many) if self.layout.tp > 1 else None
@@ -166,6 +168,7 @@ class Step:
         spread = [
             *(ddp.explain(self.layout) if self.layout.replicates else ()),
             *(self.sharding.explain() if self.sharding else ()),
+            *(self.context.explain() if self.context else ()),
             *(self.cutting.explain(self.model) if self.cutting else ()),
             *(self.chunking.explain() if self.chunking else ()),
         ]
@@ -253,12 +256,12 @@ class Step:
         if self.recipe.metrics is None:
             return {}
         with self._calling():
-            inputs = precision.inputs_in(self.recipe.precision, batch)
-            return checked_metrics(self.recipe.metrics(self.called, inputs), self.recipe.name)
+            return checked_metrics(self.recipe.metrics(self.called, self._inputs(batch)), self.recipe.name)
 
     def loss_of(self, micro_batch: int, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
         """The loss of one micro-batch of this step, as a sum and a count; its random numbers are always the same."""
-        seed_all(derive(self.recipe.seed, "step", self.number, "rank", 0, "micro-batch", self._place(micro_batch)))
+        part, place = self.layout.context_rank, self._place(micro_batch)
+        seed_all(derive(self.recipe.seed, "step", self.number, "rank", part, "micro-batch", place))
         return self._loss(batch)
 
     def _place(self, micro_batch: int) -> int:
@@ -268,15 +271,27 @@ class Step:
     def _loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor | int]:
         assert self.recipe.loss is not None
         with self._calling():
-            inputs = precision.inputs_in(self.recipe.precision, batch)
-            returned = self.recipe.loss(self.called, inputs)
+            returned = self.recipe.loss(self.called, self._inputs(batch))
             loss = checked_loss(loss_parallel.whole(returned), self.recipe.name)
             self._means = not isinstance(loss, tuple)
+            if self.context is not None:
+                self.context.refuse_wrong(self._means)
             return accumulate.sum_and_count(loss)
 
-    def _calling(self) -> AbstractContextManager[None]:
+    def _inputs(self, batch: Any) -> Any:
+        """What this rank computes of a batch, in the formats of the recipe's precision."""
+        return precision.inputs_in(self.recipe.precision, batch if self.context is None else self.context.cut(batch))
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
         """The context for calls of the model and the loss. Sharded models bring their own number formats."""
-        return fsdp.calling() if self.sharding else precision.autocast(self.recipe.precision, self.device)
+        formats = fsdp.calling() if self.sharding else precision.autocast(self.recipe.precision, self.device)
+        with formats, self._attending():
+            yield
+
+    def _attending(self) -> AbstractContextManager[None]:
+        """The context in which attention is over the tokens of all ranks. Backward may compute it again."""
+        return nullcontext() if self.context is None else self.context.attending()
 
     def __call__(self, batches: Iterable[Any]) -> Outcome:
         if self.recipe.step is not None:
@@ -287,7 +302,8 @@ class Step:
         total_loss, total_count = self._over_ranks(sums.loss, sums.count)
 
         self.scaler.unscale_(self.optimizer)
-        expected = sums.divisor if self.layout.data_ranks == 1 else sums.divisor * self.layout.data_ranks
+        parts = self.layout.data_ranks * self.layout.cp
+        expected = sums.divisor if parts == 1 else sums.divisor * parts
         accumulate.normalise(self.parameters, expected, total_count)
         grad_norm = clip.clip(self.parameters, self.recipe.max_grad_norm)
         mean_loss = total_loss / total_count
@@ -317,7 +333,8 @@ class Step:
                     divisor, total_count, total_loss = self._expected(count), count, loss.detach()
                 else:
                     total_count, total_loss = total_count + count, total_loss + loss.detach()
-                self.scaler.scale(accumulate.divided(loss, divisor)).backward()
+                with self._attending():
+                    self.scaler.scale(accumulate.divided(loss, divisor)).backward()
         if divisor is None:
             raise RecipeError("a step got no micro-batch: the data ended")
         if self.layout.ranks > 1 and micro_batch + 1 != self.micro_batches:
@@ -355,10 +372,10 @@ class Step:
         Gradients are averaged over ranks. All ranks use one divisor, so one factor at the end corrects for the count
         of all ranks.
         """
-        if self.layout.data_ranks == 1:
+        if self.layout.data_ranks * self.layout.cp == 1:
             return accumulate.expected(count, self.micro_batches)
         size = 1 if self._means else self.recipe.micro_batch_size * self.recipe.tokens_per_sample
-        return size * self.micro_batches
+        return max(1, size // self.layout.cp) * self.micro_batches
 
     def _over_ranks(self, loss: torch.Tensor, count: torch.Tensor | int) -> tuple[torch.Tensor, torch.Tensor | int]:
         """The sums over all ranks, counting each share of the data once."""

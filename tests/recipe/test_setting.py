@@ -151,7 +151,7 @@ def test_a_resume_asks_what_a_setting_changes(tmp_path):
     assert list(changes_since(run, other)) == []
     assert list(changes_since(run, replace(other, seed=4))) == ["seed was 0 and is 4"]
     assert {"keep_last", "density", "about"} <= FREE
-    assert {"dp_replicate", "dp_shard", "tp", "reshard_after_forward", "loss_parallel"} == LAYOUT
+    assert {"dp_replicate", "dp_shard", "cp", "cp_by", "tp", "reshard_after_forward", "loss_parallel"} == LAYOUT
 
 
 def test_a_comparison_asks_what_a_setting_changes(tmp_path):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from surefoot import Recipe, load_recipe
 from surefoot.data.batches import batches_of
+from surefoot.recipe.context_part import ContextPart
 from surefoot.step import Step
-from surefoot.techniques import ddp
+from surefoot.techniques import accumulate, ddp
+from surefoot.techniques.context_parallel import Ranks, attention
 from surefoot.world.world import RealWorld
 
 SMALL = ["layers=2", "width=32", "heads=2", "context=32", "micro_batch_size=2", "global_batch_tokens=512"]
@@ -137,3 +140,44 @@ def of_ragged(broken: int | None = None, **settings: Any) -> Recipe:
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach().clone()
+
+
+def gradients(words: list[str], double: bool = False) -> dict[str, torch.Tensor]:
+    """The gradients of the first step of a small gpt, before clipping."""
+    recipe = load_recipe("gpt", [*SMALL, *words])
+    with RealWorld() as world:
+        step = Step(recipe, world)
+        if double:
+            step.model.double()
+        batches = batches_of(recipe, rank=step.layout.data_rank, ranks=step.layout.data_ranks)
+        sums = step.forward_backward(world.take(batches) for _ in range(step.micro_batches))
+        count = sums.count * world.ranks // step.layout.tp
+        parts = step.layout.data_ranks * step.layout.cp
+        accumulate.normalise(step.parameters, sums.divisor * parts, count)
+        return {name: whole(each.grad) for name, each in step.model.named_parameters()}
+
+
+def attended(kinds: list[tuple[str, bool, int]]) -> dict[tuple[str, bool, int], float]:
+    """How far attention over ranks, and its gradients, are from those over whole sequences."""
+    rank, count = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    group, found = torch.distributed.group.WORLD, {}
+    for by, causal, heads in kinds:
+        torch.manual_seed(0)
+        shapes = [(2, each, 16, 8) for each in (4, heads, heads, 4)]
+        *whole_ones, pulls = (torch.randn(shape, dtype=torch.float64) for shape in shapes)
+        ranks = Ranks(group, ContextPart(rank, count, by), "cpu")
+        at = ranks.part.positions(torch.empty(1, 16))
+        mine = [each[:, :, at].clone().requires_grad_() for each in whole_ones]
+        how = {"is_causal": causal, "enable_gqa": heads < 4}
+        out = attention(ranks, F.scaled_dot_product_attention, *mine, **how)
+        (out * pulls[:, :, at]).sum().backward()
+        for each in whole_ones:
+            each.requires_grad_()
+        wanted = F.scaled_dot_product_attention(*whole_ones, **how)
+        (wanted * pulls).sum().backward()
+        pairs = [
+            (out, wanted[:, :, at]),
+            *((here.grad, all_of.grad[:, :, at]) for here, all_of in zip(mine, whole_ones, strict=True)),
+        ]
+        found[by, causal, heads] = max((one - other).abs().max().item() for one, other in pairs)
+    return found

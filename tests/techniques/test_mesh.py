@@ -26,17 +26,19 @@ def gpt(*words):
 def test_a_dimension_is_named_like_the_fields_that_hold_its_size():
     assert tuple(each.name for each in fields(Layout)) == (*DIMENSIONS, "rank")
     assert set(DIMENSIONS) <= {each.name for each in fields(Recipe)}
-    assert Layout(2, 3, 4).sizes == {"dp_replicate": 2, "dp_shard": 3, "tp": 4}
+    assert Layout(2, 3, 4, 5).sizes == {"dp_replicate": 2, "dp_shard": 3, "cp": 4, "tp": 5}
 
 
-@given(dp_replicate=SIZES, dp_shard=SIZES, tp=SIZES, said=st.booleans())
-def test_ranks_share_the_data_among_them(dp_replicate, dp_shard, tp, said):
-    recipe = replace(gpt(), dp_replicate=dp_replicate, dp_shard=dp_shard if said else -1, tp=tp)
-    ranks = dp_replicate * dp_shard * tp
+@given(dp_replicate=SIZES, dp_shard=SIZES, cp=SIZES, tp=SIZES, said=st.booleans())
+def test_ranks_share_the_data_among_them(dp_replicate, dp_shard, cp, tp, said):
+    recipe = replace(gpt(), dp_replicate=dp_replicate, dp_shard=dp_shard if said else -1, cp=cp, tp=tp)
+    ranks = dp_replicate * dp_shard * cp * tp
     layouts = [layout_of(recipe, rank=rank, ranks=ranks) for rank in range(ranks)]
     assert {each.dp_shard for each in layouts} == {dp_shard}
-    assert [each.data_rank for each in layouts if each.speaks] == list(range(dp_replicate * dp_shard))
-    assert all(layouts[rank].data_rank == layouts[rank // tp * tp].data_rank for rank in range(ranks))
+    assert [each.data_rank for each in layouts if each.leads] == list(range(dp_replicate * dp_shard))
+    shares = [(each.data_rank, each.context_rank) for each in layouts if each.speaks]
+    assert shares == [(rank, part) for rank in range(dp_replicate * dp_shard) for part in range(cp)]
+    assert all(layouts[rank].data_rank == layouts[rank // (cp * tp) * cp * tp].data_rank for rank in range(ranks))
     assert {each.ranks for each in layouts} == {ranks}
     assert all(each.shards != each.replicates for each in layouts) == (ranks > 1)
 
@@ -51,6 +53,7 @@ def test_ranks_share_the_data_among_them(dp_replicate, dp_shard, tp, said):
         ),
         (["dp_shard=3"], 8, "dp_replicate=2 x dp_shard=3 x tp=1 does not make 8 rank(s): it takes 6"),
         (["tp=2"], 1, "dp_replicate=1 x dp_shard=-1 x tp=2 does not make 1 rank(s): 1 is not a multiple of 2"),
+        (["cp=2"], 3, "dp_replicate=1 x dp_shard=-1 x cp=2 x tp=1 does not make 3 rank(s): 3 is not a multiple of 2"),
     ],
 )
 def test_what_does_not_multiply_is_refused(words, ranks, said):

@@ -7,6 +7,7 @@ devices. Over several nodes, each device's share of its node's network is the li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,9 @@ LATENCY_SECONDS = {"node": 5e-6, "network": 15e-6}
 """The latency of one hop. Assumed."""
 
 PASSES = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "broadcast": 1}
+
+FOLDED = {"dp_shard": "cp"}
+"""Dimensions whose collectives also run over the dimension inside of them: shards are of both."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +124,9 @@ def _collectives(tally: Tally, phase: str) -> Iterator[tuple[str, str, int, floa
 
 
 def _group(cluster: Cluster, sizes: Mapping[str, int], dimension: str) -> Group:
-    stride = 1
-    for name, size in sizes.items():
-        if name == dimension:
-            return group_of(cluster, ranks=size, stride=stride)
-        stride *= size
-    return group_of(cluster, ranks=stride)  # all ranks
+    """The group of a dimension, or of all ranks if there is none of this name."""
+    names = list(sizes)
+    spanned = [name for name in names if name in (dimension, FOLDED.get(dimension))] or names
+    inside = names[: names.index(spanned[0])] if spanned else []
+    ranks, stride = (math.prod(map(sizes.__getitem__, found)) for found in (spanned, inside))
+    return group_of(cluster, ranks=ranks, stride=stride)

@@ -289,12 +289,13 @@ def _flops_per_token(traced: Trace, tokens_per_step: int) -> dict[str, float]:
     Every rank of a tensor-parallel group counts an equal part of the group's FLOPs.
     """
     tally, attention, modules = traced.steady.tally, traced.attention, traced.step.model.modules()
-    layout = traced.step.layout
+    layout, context = traced.step.layout, traced.step.context
+    width = layout.tp * sum(width for width, _ in attention) // traced.step.micro_batches
     counted = layout.ranks * (tally.total("flops") - tally.total("flops/recompute")) / tokens_per_step
     shape = {
         "parameters": traced.step.parameter_count,
         "embedding": max((each.weight.numel() for each in modules if isinstance(each, Embedding)), default=0),
-        "attention_width": layout.tp * sum(width for width, _ in attention) // traced.step.micro_batches,
+        "attention_width": width if context is None else context.whole_width(width),
         "context": max((keys for _, keys in attention), default=0),
     }
     names = [name for name, rule in CONVENTIONS.items() if attention or not rule.attention]

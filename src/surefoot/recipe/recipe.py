@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
     from torch.utils.data import Dataset
 
+    from surefoot.recipe.context_part import ContextPart
     from surefoot.records.log import LogRow
 
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "fp8", "fp8-rowwise"]
@@ -32,6 +33,7 @@ Compile = Literal["off", "blocks", "whole"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 Nonfinite = Literal["stop", "skip"]
 Identified = Literal["sample", "all"]
+ContextBy = Literal["keys", "heads"]
 Reshard = bool | Literal["but-last"]
 ReduceIn = Literal["float32", "bfloat16"]
 Knob = str | int | float | bool | None
@@ -83,7 +85,8 @@ class Recipe:
 
     A run counts tokens, or samples if a sample is one token. It ends after `max_steps`, `max_tokens` or `max_epochs`,
     whichever comes first. Each rank accumulates micro-batches until an update has `global_batch_tokens`; without it, an
-    update is one micro-batch of each rank. On many ranks, `dp_replicate` x `dp_shard` x `tp` of them hold the model.
+    update is one micro-batch of each rank. On many ranks, `dp_replicate` x `dp_shard` x `cp` x `tp` of them hold the
+    model.
     """
 
     model: Callable[[], Any] = field(
@@ -355,6 +358,25 @@ class Recipe:
         changes="layout",
         part="update",
     )
+    cp: int = setting(
+        1,
+        "Ranks that the tokens of a sample are split over. See docs/guide/long-context.md.",
+        at_least=1,
+        needs=(
+            "a context_plan, and {name} has none: it says how to split a batch",
+            lambda recipe: recipe.context_plan,
+        ),
+        changes="layout",
+        part="update",
+    )
+    cp_by: ContextBy = setting(
+        "keys",
+        "What ranks of `cp` exchange for attention: `keys` gathers keys and values, `heads` gives each rank whole "
+        "sequences of some heads.",
+        needs=("cp above 1: it says what ranks of cp exchange", lambda recipe: recipe.cp > 1),
+        changes="layout",
+        part="training",
+    )
     reshard_after_forward: Reshard | None = setting(
         None,
         "Whether shards are gathered again for backward, as in torch's `fully_shard`. With `but-last`, the last "
@@ -405,6 +427,11 @@ class Recipe:
     )
     tensor_plan: Callable[[nn.Module], Mapping[str, ParallelStyle]] | None = setting(
         None, "`tensor_plan(model)` says how to split layers over `tp`, as torch's `parallelize_module` takes it."
+    )
+    context_plan: Callable[[Any, ContextPart], Any] | None = setting(
+        None,
+        "`context_plan(batch, part)` returns a rank's part of a batch. It calls `part.cut(tensor)` on tensors whose "
+        "second dimension is tokens, and `part.positions(tensor)`. See docs/guide/long-context.md.",
     )
     init_from: str | None = setting(
         None,
@@ -468,6 +495,11 @@ class Recipe:
             raise RecipeError(
                 f"precision={self.precision!r} does not work with tp: each rank would scale its part of a layer by "
                 "itself; use dp_shard, or precision=bf16-mixed"
+            )
+        if self.cp > 1 and self.precision == "fp8":
+            raise RecipeError(
+                "precision='fp8' does not work with cp: one scale serves a whole tensor, and each rank would scale its "
+                "tokens by themselves; use precision=fp8-rowwise or bf16-mixed"
             )
         budget_of(self.recompute)
         self._check_selection()

@@ -21,6 +21,7 @@ from surefoot.data.packing import IGNORED, PackedDocuments
 from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import RecipeError
+from surefoot.recipe.context_part import ContextPart
 from surefoot.recipe.ranges import Count, CountOrNone, LayersOrNone, RateOrNone
 from surefoot.records.manifest import HELD_OUT
 from surefoot.techniques.schedule import warmup_cosine
@@ -139,8 +140,16 @@ def next_token_loss(model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor
     """In windows every target counts; in packed documents, those that are not `IGNORED`."""
     tokens, targets, *where = batch
     logits = model(tokens, *where)
-    count = (targets != IGNORED).sum() if where else targets.numel()
+    count = (targets != IGNORED).sum() if len(where) > 1 else targets.numel()
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED), count
+
+
+def context_plan(batch: tuple[Tensor, ...], part: ContextPart) -> tuple[Tensor, ...]:
+    """The tokens of a rank, their targets and their positions."""
+    tokens, targets, *where = batch
+    if where:
+        raise RecipeError("cp does not know packed documents: a token would see other documents; use packed=false")
+    return part.cut(tokens), part.cut(targets), part.positions(tokens)
 
 
 def tensor_plan(model: nn.Module) -> dict[str, Any]:
@@ -197,6 +206,7 @@ def gpt(
         bytes_per_token=bytes_per_token,
         loss=next_token_loss,
         tensor_plan=tensor_plan,
+        context_plan=context_plan,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=shape.lr, betas=(0.9, 0.95), weight_decay=0.1),
         schedule=warmup_cosine(warmup_steps=2000 if shape.gpt2 else 20),
         micro_batch_size=micro_batch_size,

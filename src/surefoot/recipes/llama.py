@@ -18,6 +18,7 @@ from surefoot.data.formats import is_corpus, open_corpus
 from surefoot.data.text import BYTE_VOCABULARY, byte_windows, text_source
 from surefoot.data.windows import TokenWindows
 from surefoot.errors import RecipeError
+from surefoot.recipe.context_part import ContextPart
 from surefoot.recipe.ranges import Count, CountOrNone, LayersOrNone
 from surefoot.techniques.schedule import warmup_cosine
 
@@ -108,10 +109,11 @@ class Llama(nn.Module):
                 last = name.endswith(("attention.out.weight", "mlp.down.weight"))
                 nn.init.normal_(weight, std=0.02 / (2 * shape.layers) ** 0.5 if last else 0.02)
 
-    def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
+    def forward(self, tokens: Tensor, start: int = 0, positions: Tensor | None = None) -> Tensor:
         """`start` is the number of tokens before these, whose keys and values were kept."""
         x = self.token(tokens)
-        turns = tuple(each[start : start + tokens.shape[1]] for each in self.turns)  # torch.export keeps lengths free
+        here = slice(start, start + tokens.shape[1]) if positions is None else positions
+        turns = tuple(each[here] for each in self.turns)  # torch.export keeps lengths free
         for block in self.blocks:
             x = block(x, turns)
         return self.head(self.norm(x))
@@ -131,10 +133,17 @@ def turned(x: Tensor, turns: Turns) -> Tensor:
     return x * cosines + torch.cat((-right, left), dim=-1) * sines
 
 
-def next_token_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:
-    tokens, targets = batch
-    logits = model(tokens)
+def next_token_loss(model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, int]:
+    """With context parallelism, a batch also has the positions of its tokens."""
+    tokens, targets, *positions = batch
+    logits = model(tokens, positions=positions[0]) if positions else model(tokens)
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum"), targets.numel()
+
+
+def context_plan(batch: tuple[Tensor, Tensor], part: ContextPart) -> tuple[Tensor, Tensor, Tensor]:
+    """The tokens of a rank, their targets and their positions."""
+    tokens, targets = batch
+    return part.cut(tokens), part.cut(targets), part.positions(tokens)
 
 
 def tensor_plan(model: nn.Module) -> dict[str, Any]:
@@ -205,5 +214,6 @@ def llama(
         recompute="none" if small else "full",
         decay="matrices",
         tensor_plan=tensor_plan,
+        context_plan=context_plan,
         about=about,
     )

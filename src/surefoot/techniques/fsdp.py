@@ -43,7 +43,7 @@ class Sharding:
 
     def explain(self) -> list[str]:
         """One sentence: what is sharded, and what is gathered together."""
-        shards, replicas = self.layout.dp_shard, self.layout.dp_replicate
+        shards, replicas = self.layout.sharded_over, self.layout.dp_replicate
         if shards == 1:
             return [f"{self.layout}: {replicas} replicas, whose gradients are averaged"] if replicas > 1 else []
         cut = f"{self.layout}: fsdp shards the model over {shards} ranks"

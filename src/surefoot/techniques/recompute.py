@@ -115,8 +115,9 @@ def _settle_at_first_forward(
     sharded: MixedPrecisionPolicy | None,
 ) -> None:
     """Settles a budget at the first call of the model with gradients, just before it computes."""
-    if recipe.tp > 1:
-        raise RecipeError(f"recompute={recipe.recompute!r} does not work with tp={recipe.tp}; use full or selective")
+    cut = next((f"{name}={size}" for name, size in (("tp", recipe.tp), ("cp", recipe.cp)) if size > 1), "")
+    if cut:
+        raise RecipeError(f"recompute={recipe.recompute!r} does not work with {cut}; use full or selective")
     stand_in = (
         recompute_budget.Whole(model) if sharded is None else recompute_budget.Unsharded(model, sharded.param_dtype)
     )

@@ -45,8 +45,8 @@ def tell_all(
         samples = tuple(taken) if few else None
         batch = digest_of(list(map(_signed, hashes)))
         return Told(seconds, data_seconds, [own_seconds], samples, digest_of(taken), batch, [0] * asked)
-    digest = digest_of(taken, _places(layout, len(taken), size)) if layout.speaks else 0
-    batch = digest_of(list(map(_signed, hashes)), _places(layout, len(hashes), 1)) if layout.speaks else 0
+    digest = digest_of(taken, _places(layout, len(taken), size)) if layout.leads else 0
+    batch = digest_of(list(map(_signed, hashes)), _places(layout, len(hashes), 1)) if layout.leads else 0
     times = [round(each * 1e9) for each in (seconds, data_seconds, own_seconds)]
     named = [*taken, *[-1] * (count - len(taken))] if few else []
     told = world.gather([asked, *times, _signed(digest), _signed(batch), *named])
@@ -55,7 +55,7 @@ def tell_all(
         seconds=max(lasted) / 1e9,
         data_seconds=max(waited) / 1e9,
         own_seconds=[each / 1e9 for each in own],
-        samples=_in_order([row[6:] for row in told[:: layout.tp]], size) if few else None,
+        samples=_in_order([row[6:] for row in told[:: layout.alike]], size) if few else None,
         digest=sum(digests) % 2**64,
         batch_digest=sum(batches) % 2**64,
         asked_to_stop=[rank for rank, stop in enumerate(stops) if stop],

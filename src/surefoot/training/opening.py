@@ -140,4 +140,4 @@ def _described(run: Run, step: Step) -> Run:
 
 def _step_flops(recipe: Recipe) -> float:
     """The FLOPs of a step on all ranks together, counted as if one rank computed it alone."""
-    return step_flops(replace(recipe, dp_replicate=1, dp_shard=1, tp=1))
+    return step_flops(replace(recipe, dp_replicate=1, dp_shard=1, cp=1, cp_by="keys", tp=1))
