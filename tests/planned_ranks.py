@@ -65,6 +65,7 @@ LAYOUTS = {
     "heads": {"cp": 2, "cp_by": "heads", "micro_batch_size": 16},
     "tp": {"tp": 2, "dp_shard": 1, "micro_batch_size": 16},
 }
+LAYOUTS |= {f"{name}-budget": {**LAYOUTS[name], "recompute": "budget=0.5"} for name in ("fsdp", "ddp")}
 SEEN = ("traffic", "collectives", "overlap")
 
 

@@ -15,8 +15,6 @@ from tests.ranks import Case, on_ranks
 
 pytestmark = pytest.mark.sweep
 
-LAYOUTS |= {f"{name}-budget": {**LAYOUTS[name], "recompute": "budget=0.5"} for name in ("fsdp", "ddp")}
-
 
 @pytest.mark.skipif(not allocator.available(), reason="needs a C++ compiler")
 def test_memory_and_traffic_are_those_of_real_ranks(tmp_path):

@@ -16,7 +16,7 @@ from surefoot.errors import RecipeError
 from surefoot.hardware import cluster
 from surefoot.recipe.context_part import ContextPart
 from surefoot.step import Step
-from surefoot.techniques.context_parallel import Ranks, _mask
+from surefoot.techniques.context_parallel import Context, Ranks, _mask
 from surefoot.world.world import FakeWorld
 from tests.ranks import Case, on_ranks
 from tests.resumed import state
@@ -129,6 +129,16 @@ def test_a_plan_says_what_is_cut():
     assert str(step.layout) == "dp_shard=2 cp=2"
     assert "fsdp shards the model over 4 ranks" in step.choices()[0]
     assert step.choices()[1].startswith("cp=2: each rank has 1/2 of the tokens of a sample; ranks gather keys")
+
+
+def test_attention_is_always_replaced_by_the_same_function():
+    """Else torch would compile blocks anew in each micro-batch."""
+    context = Context(Ranks(group=None, part=ContextPart(0, 2), kernels="cpu"), gpt("cp=2"))
+    plain = F.scaled_dot_product_attention
+    assert context._attention(plain) is context._attention(plain) is not plain
+    with context.attending():
+        assert F.scaled_dot_product_attention is not plain
+    assert F.scaled_dot_product_attention is plain
 
 
 def test_shards_are_gathered_over_cp_too():

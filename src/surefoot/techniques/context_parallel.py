@@ -72,7 +72,8 @@ class Context:
     """Cuts batches, and makes attention be over the tokens of all ranks."""
 
     def __init__(self, ranks: Ranks, recipe: Recipe) -> None:
-        self.ranks, self.recipe, self.calls = ranks, recipe, 0
+        self.ranks, self.recipe, self.attended = ranks, recipe, False
+        self._made: dict[Attention, Attention] = {}
 
     def cut(self, batch: Any) -> Any:
         """This rank's part of a batch."""
@@ -84,11 +85,13 @@ class Context:
         return patched(F, "scaled_dot_product_attention", self._attention)
 
     def _attention(self, plain: Attention) -> Attention:
+        """What stands for torch's attention: always the same function, or torch would compile blocks anew each time."""
+
         def attend(*args: Any, **kwargs: Any) -> Tensor:
-            self.calls += 1
+            self.attended = True
             return attention(self.ranks, plain, *args, **kwargs)
 
-        return attend
+        return self._made.setdefault(plain, attend)
 
     def refuse_wrong(self, means: bool) -> None:
         """Raises after a forward that cannot be that of whole samples."""
@@ -98,7 +101,7 @@ class Context:
                 f"cp needs a loss that returns a sum and its count, and {name}'s returns a mean: ranks may have "
                 "different counts"
             )
-        if not self.calls:
+        if not self.attended:
             raise RecipeError(
                 f"cp joins the tokens of all ranks in F.scaled_dot_product_attention, and the model of {name} did not "
                 "call it: no token would see those of other ranks"
