@@ -63,6 +63,15 @@ LAYOUTS = {
     "ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16},
     "keys": {"cp": 2, "micro_batch_size": 16},
     "heads": {"cp": 2, "cp_by": "heads", "micro_batch_size": 16},
+    "offload": {"dp_shard": 2, "precision": "bf16-mixed", "micro_batch_size": 16, "offload": "activations"},
+    "offload-ddp": {"dp_replicate": 2, "dp_shard": 1, "micro_batch_size": 16, "offload": "activations"},
+    "offload-recompute": {
+        "dp_shard": 2,
+        "precision": "bf16-mixed",
+        "micro_batch_size": 16,
+        "offload": "activations",
+        "recompute": "full",
+    },
     "tp": {"tp": 2, "dp_shard": 1, "micro_batch_size": 16},
 }
 LAYOUTS |= {f"{name}-budget": {**LAYOUTS[name], "recompute": "budget=0.5"} for name in ("fsdp", "ddp")}

@@ -40,6 +40,7 @@ from surefoot.techniques import (
     loss_parallel,
     mesh,
     metrics,
+    offload,
     own_step,
     precision,
     recompute,
@@ -129,6 +130,7 @@ class Step:
         if self.compiled:
             compile.apply(self.model, recipe)
         self.sharding = fsdp.apply(self.model, recipe, self.layout, of_many) if self.layout.shards else None
+        self.offloading = offload.apply(self.model, recipe, world)
         self.called = ddp.apply(self.model, of_many, recipe.bucket_cap_mb) if self.layout.replicates else self.model
         self.shared_buffers = buffers.saved_buffers(self.model) if self.layout.ranks > 1 else []
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
@@ -171,6 +173,7 @@ class Step:
             *(self.context.explain() if self.context else ()),
             *(self.cutting.explain(self.model) if self.cutting else ()),
             *(self.chunking.explain() if self.chunking else ()),
+            *(self.offloading.explain() if self.offloading else ()),
         ]
         frozen = (
             *adapters.explain(self.model, self.recipe),
@@ -262,7 +265,8 @@ class Step:
         """The loss of one micro-batch of this step, as a sum and a count; its random numbers are always the same."""
         part, place = self.layout.context_rank, self._place(micro_batch)
         seed_all(derive(self.recipe.seed, "step", self.number, "rank", part, "micro-batch", place))
-        return self._loss(batch)
+        with self.offloading.around(batch) if self.offloading and torch.is_grad_enabled() else nullcontext():
+            return self._loss(batch)
 
     def _place(self, micro_batch: int) -> int:
         """The number of this micro-batch over all ranks, which take turns. Its seed is the same on any rank."""

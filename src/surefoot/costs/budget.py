@@ -2,12 +2,12 @@
 
 from surefoot.errors import BudgetError
 from surefoot.records.plan import Fit, Plan
-from surefoot.records.search import Budget, Limit
+from surefoot.records.search import HOST, Budget, Limit
 
 
 def limits_of(plan: Plan, budget: Budget, *, margin_bytes: int = 0) -> tuple[Limit, ...]:
     """Every limit of a plan: those of the budget, and the memory of its device, of which a margin stays free."""
-    return (*_memory(plan, budget.memory_bytes, margin_bytes), *_cost(plan, budget))
+    return (*_memory(plan, budget.memory_bytes, margin_bytes), *_host(plan), *_cost(plan, budget))
 
 
 def _memory(plan: Plan, allowed: int | None, margin: int) -> tuple[Limit, ...]:
@@ -20,6 +20,14 @@ def _memory(plan: Plan, allowed: int | None, margin: int) -> tuple[Limit, ...]:
     fit = Fit.of(plan.fit.device, memory_bytes=least, context_bytes=context, reserved_bytes=plan.needed_bytes)
     whose = "the budget" if least == allowed else plan.fit.device
     return (Limit("memory", "bytes", least, fit.total_bytes, whose, 0 if whose == "the budget" else margin),)
+
+
+def _host(plan: Plan) -> tuple[Limit, ...]:
+    """The memory of the host, if its size is known and something waits in it."""
+    host = plan.host
+    if host is None or not host.memory_bytes:
+        return ()
+    return (Limit(HOST, "bytes", host.memory_bytes, host.total_bytes, "the host"),)
 
 
 def _cost(plan: Plan, budget: Budget) -> tuple[Limit, ...]:

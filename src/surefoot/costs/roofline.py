@@ -19,8 +19,9 @@ from surefoot.costs.time_constants import Constants, constants
 from surefoot.errors import UnknownDevice
 from surefoot.hardware import Datasheet, datasheet, known_devices
 from surefoot.hardware.here import HERE
+from surefoot.hardware.host_link import REACHED_SHARE, host_link
 from surefoot.records.step_time import StepTime
-from surefoot.records.usage import Work
+from surefoot.records.usage import TRANSFERS, Work
 
 ATTENTION_SHARE = 0.7
 """The share of the rate of large matrix products that fused attention reaches, if none is published. Assumed."""
@@ -63,6 +64,8 @@ class Ceilings:
     attention_share: float = ATTENTION_SHARE
     product_bytes_share: float = 1.0
     processors: int = 0
+    host_bandwidth: float = 0.0
+    """Bytes per second that transfers to and from host memory reach; 0 if it is unknown."""
     assumptions: tuple[str, ...] = field(default=())
 
 
@@ -84,6 +87,7 @@ def ceilings_of(sheet: Datasheet, *, attention: str = "", fitted: Constants | No
         attention_share=attends,
         product_bytes_share=fitted.product_bytes_share,
         processors=sheet.processors,
+        host_bandwidth=REACHED_SHARE * host_link(sheet)[0],
         assumptions=(
             f"matrix products reach {share:.0%} of the datasheet's peak, {where}; attention {attends * share:.0%}",
             f"other operators reach {fitted.memory_share:.0%} of its memory bandwidth, compiled ones "
@@ -144,7 +148,9 @@ def _measured_share(sheet: Datasheet, number_format: str = "bf16") -> float:
 
 
 def seconds_of(work: Work, ceilings: Ceilings) -> tuple[float, str]:
-    """The seconds of one call, and its bottleneck: compute, memory or overhead."""
+    """The seconds of one call, and its bottleneck: compute, memory, overhead, or transfers to the host."""
+    if work.operator in TRANSFERS:
+        return work.bytes_moved / (ceilings.host_bandwidth or ceilings.memory_bandwidth), "transfers"
     peak = ceilings.flops.get(work.format) or ceilings.flops.get("fp32") or max(ceilings.flops.values())
     if "attention" in work.operator:
         peak *= ceilings.attention_share

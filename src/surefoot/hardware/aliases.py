@@ -38,6 +38,8 @@ class Instance:
     device: str
     source: str
     network: str | None = None
+    host_gib: float = 0
+    """GiB of memory of the machine itself; 0 if no source states it."""
 
 
 def devices_meant(name: str, known: Iterable[str]) -> tuple[str, ...]:

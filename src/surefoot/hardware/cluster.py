@@ -27,6 +27,8 @@ class Cluster:
     network_is_assumed: bool = False
     dollars_per_hour: float = 0.0
     """For one device."""
+    host_bytes: int = 0
+    """Memory of the host of a node; 0 if it is unknown."""
 
     @property
     def name(self) -> str:
@@ -83,4 +85,5 @@ def cluster(
         None if chosen is None else network(chosen),
         between_nodes is None and chosen == assumed and assumed is not None,
         sheet.dollars_per_hour if dollars_per_hour is None else dollars_per_hour,
+        round(machine.host_gib * 2**30) if machine is not None else 0,
     )

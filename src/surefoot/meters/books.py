@@ -17,6 +17,7 @@ from surefoot.events.watch_budget import Budget
 from surefoot.meters.flops import FlopsMeter
 from surefoot.meters.journal import Journal
 from surefoot.meters.memory import MemoryMeter
+from surefoot.meters.memory_book import MemoryBook
 from surefoot.meters.meter import Meter, Operators, linear_as_ever
 from surefoot.meters.tokens import TokensMeter
 from surefoot.meters.traffic import TrafficMeter
@@ -37,7 +38,8 @@ class Books(Listener):
     journal, events are written there instead of being booked. With `work`, every operator is booked, for its time. With
     a `failsafe`, an exception inside a meter ends the measuring but not the loop. With a `budget`, it begins with the
     first forward, because making data can take thousands of operators, and it ends early in a loop whose steps do. It
-    also leaves out tokens, traffic, and what kernels allocate in training: for that each distinct call runs twice.
+    also leaves out tokens, traffic, and what kernels allocate in training: for that each distinct call runs twice. With
+    `host_apart`, what waits in host memory is no part of the device's.
     """
 
     def __init__(
@@ -50,21 +52,26 @@ class Books(Listener):
         work: bool = False,
         failsafe: Failsafe | None = None,
         budget: Budget | None = None,
+        host_apart: bool = False,
     ) -> None:
         self.failsafe = failsafe or Failsafe(on=False, doing="measuring")
         self._budget = budget
         self.phases = Phases(model)
         self.steps: list[Usage] = []
         self.most_steps = most_steps
+        self.host_apart = host_apart
         self.ending: torch.optim.Optimizer | None = None
         """The optimizer whose update ends a step, if it is known. Others may update single parameters in backward."""
         self.journal = journal
         wanted = (lambda: True) if budget is None else self._evaluates
         self.memory = MemoryMeter(self.phases, kernels or Kernels(wanted=wanted), journal)
+        if host_apart and journal is None:
+            self.memory.book.host = MemoryBook(self.phases.segment)
         self.flops = FlopsMeter(self.phases, journal)
         self.tokens = TokensMeter(self.phases, journal)
         self.traffic = TrafficMeter(self.phases, self.flops, journal)
         self.work = WorkMeter(self.phases, journal)
+        self.work.over_bus = host_apart
         in_full = [self.traffic, self.tokens] if budget is None else []
         self.meters: list[Meter] = [self.memory, self.flops, *in_full, *([self.work] if work else [])]
         self._operators = Operators(self.meters, shards_seen=self.phases.shards_seen, failsafe=self.failsafe)

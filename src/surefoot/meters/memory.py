@@ -12,6 +12,7 @@ freed. Its purpose may become known later, so accounts are settled when the step
 | `averages`    | holds the moving average of a parameter                                     |
 | `inputs`      | was loaded and is live when a forward begins, or existed before and is used |
 | `activations` | was made by forward or loss and is live when their backward begins          |
+| `offloaded`   | waits in host memory for backward; on a GPU it takes none of the device's   |
 | `temporary`   | is none of these                                                            |
 | `workspace`   | an operator's kernel takes and gives back inside itself                     |
 
@@ -37,12 +38,13 @@ import torch
 from surefoot.events.listener import Segment
 from surefoot.events.phases import Phases
 from surefoot.meters.journal import Journal, Noted
-from surefoot.meters.memory_book import Booking, MemoryBook
+from surefoot.meters.memory_book import OFFLOADED, Booking, MemoryBook
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account
 from surefoot.torch_inside.autograd import gives_one_twice, running_node, scatters_gradients, sums_gradients
 from surefoot.torch_inside.sparse import LAYOUTS, parts_of
 from surefoot.trees import plain, tensors_in
+from surefoot.world.host_memory import transfer
 from surefoot.world.kernels import AnyKernels
 
 
@@ -81,9 +83,10 @@ class MemoryMeter(Meter):
             self._see_view(args[0], out)
         if self._would_be_written(func, args):
             self._free(id(args[0].untyped_storage()))  # without a mode, the result would be written over it
+        account = OFFLOADED if transfer() == "to_host" else "temporary"
         for tensor in _stored(out):
             if id(self._storage(tensor)) not in foreign:
-                self._book(tensor, "temporary", str(func))
+                self._book(tensor, account, str(func))
         if func.namespace in ("fsdp", "c10d"):
             self._see_communication(func.overloadpacket.__name__, args, kwargs)
         kernel = self.kernels.measured(func, args, kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from surefoot.events.listener import Segment
@@ -15,12 +15,16 @@ HOLDINGS = 5
 """How many of the largest storages at the peak are kept by name."""
 MOMENTS = 100
 """The most moments of a step in a timeline."""
+OFFLOADED = "offloaded"
+"""The account of what waits in host memory."""
 
 
 class Booking:
     """One storage: its bytes, account, tensor and stream, and the module and operator that made it."""
 
-    __slots__ = ("account", "born", "live", "module", "number", "operator", "outlived", "size", "stream", "tensor")
+    __slots__ = (
+        "account", "born", "live", "module", "number", "on_host", "operator", "outlived", "size", "stream", "tensor",
+    )  # fmt: skip
 
     def __init__(
         self, size: int, account: str, module: str, operator: str, tensor: str, born: Segment, stream: int = 0
@@ -29,6 +33,8 @@ class Booking:
         self.tensor, self.born, self.live, self.number = tensor, born, True, 0
         self.stream = stream
         """0 is that of the computation; a GPU's allocator keeps blocks of different streams apart."""
+        self.on_host = False
+        """Whether it waits in the memory of the host, and is no part of the device's."""
         self.outlived = 0
         """How many steps after its own it has outlived."""
 
@@ -58,8 +64,12 @@ class MemoryBook:
         self.largest: tuple[Holding, ...] = ()
         self.phase_peaks: dict[str, Peak] = {}
         self.timeline = Timeline()
+        self.rounded_bytes = 0
+        """What pinned memory takes beside the storages at the peak: its blocks are powers of 2."""
         self.chapters: list[Chapter] | None = None
         """Set it to a list to keep all events: every closing adds a chapter."""
+        self.host: MemoryBook | None = None
+        """The book of host memory, if that is apart from the memory of the device."""
         self._segment = segment
         self._live: dict[Booking, None] = {}
         self._carried: list[Booking] = []
@@ -72,9 +82,15 @@ class MemoryBook:
         """Starts a segment of a phase. A segment without allocations has a peak too."""
         self._segment = segment
         self._events.append((None, segment, ""))
+        if self.host is not None:
+            self.host.enter(segment)
 
     def book(self, size: int, account: str, module: str, operator: str, tensor: str, stream: int = 0) -> Booking:
         """Books a new storage."""
+        if account == OFFLOADED and self.host is not None:
+            waiting = self.host.book(size, account, module, operator, tensor)
+            waiting.on_host = True
+            return waiting
         if self._freed:
             self._tell_freed()
         booking = Booking(size, account, module, operator, tensor, self._segment, stream)
@@ -89,6 +105,10 @@ class MemoryBook:
 
     def free(self, booking: Booking) -> None:
         """Removes a storage."""
+        if booking.on_host and self.host is not None:
+            booking.on_host = False
+            self.host.free(booking)
+            return
         booking.live = False
         del self._live[booking]
         self._events.append((booking, self._segment, ""))
@@ -132,6 +152,7 @@ class MemoryBook:
         """The step's peak by account and module. `peak` and `phase_peaks` hold where it was."""
         self._tell_freed()
         live_at_peak = self._replay()
+        self.rounded_bytes = sum((1 << (each.size - 1).bit_length()) - each.size for each in live_at_peak)
         amounts: dict[str, int] = defaultdict(int)
         for booking in live_at_peak:
             amounts[f"memory/{booking.account}/{booking.module}".rstrip("/")] += booking.size
@@ -142,7 +163,8 @@ class MemoryBook:
         self._carried = self.live()
         self._events.clear()
         self._unsettled = [booking for booking in self._unsettled if booking.live]
-        return [*(Account(name, amount, "bytes") for name, amount in amounts.items()), *kept]
+        booked = [Account(name, amount, "bytes") for name, amount in amounts.items()]
+        return [*booked, *kept, *(_of_host(self.host) if self.host is not None else ())]
 
     def _outlived(self) -> list[Booking]:
         """Storages that one operator made in the forward or loss of several earlier steps, and that are still live.
@@ -226,6 +248,15 @@ def _timeline(snapshots: list[tuple[str, dict[str, int]]], peak: int) -> Timelin
     names = sorted({name for _, amounts in snapshots for name, amount in amounts.items() if amount})
     accounts = {name: tuple(amounts.get(name, 0) for _, amounts in snapshots) for name in names}
     return Timeline(tuple(phase for phase, _ in snapshots), accounts, peak)
+
+
+def _of_host(book: MemoryBook) -> Iterator[Account]:
+    """The peak of host memory by account and module, and what pinned blocks take beside their tensors."""
+    for each in book.accounts():
+        if each.name.startswith("memory/"):
+            yield Account(each.name.replace("memory/", "host/", 1), each.amount, each.unit)
+    if book.rounded_bytes:
+        yield Account("host/pinned-blocks", book.rounded_bytes, "bytes")
 
 
 def _holding(booking: Booking) -> Holding:

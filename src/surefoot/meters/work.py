@@ -21,9 +21,10 @@ from surefoot.meters.fused import Place, Regions
 from surefoot.meters.journal import Journal
 from surefoot.meters.meter import Meter
 from surefoot.records.tally import Account
-from surefoot.records.usage import Work
+from surefoot.records.usage import TRANSFERS, Work
 from surefoot.torch_inside.operators import private, schema_of
 from surefoot.trees import tensors_in
+from surefoot.world.host_memory import transfer
 
 aten = torch.ops.aten
 FORMATS = {
@@ -45,10 +46,16 @@ class WorkMeter(Meter):
         self.phases, self.book = phases, self if journal is None else journal
         self.regions: Regions | None = None
         """Where the step will be compiled, what becomes one kernel."""
+        self.over_bus = False
+        """Whether host memory is apart from the device's, so that transfers go over the bus between them."""
         self._counted: Counter[tuple[Any, ...]] = Counter()
 
     def operator(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         if does_nothing(func):
+            return
+        if (way := transfer()) is not None and self.over_bus:
+            size = args[0].numel() * args[0].element_size()
+            self._book((self.phases.now(), False, self.phases.module()), Work("", "", way, "bytes", 0, size, ()))
             return
         work = work_of(func, args, kwargs, out)
         place = self.phases.now(), self.phases.recomputing(), self.phases.module()
@@ -83,10 +90,11 @@ class WorkMeter(Meter):
     def accounts(self) -> list[Account]:
         """The bytes that operators move, by phase. Resets the counts, so call `works()` first."""
         moved: Counter[str] = Counter()
-        for (segment, again, _, _, _, _, size, _), calls in self._counted.items():
-            moved["recompute" if again else segment.name] += calls * size
+        for (segment, again, _, operator, _, _, size, _), calls in self._counted.items():
+            kind = f"transfers/{operator}" if operator in TRANSFERS else "moved"
+            moved[f"{kind}/{'recompute' if again else segment.name}"] += calls * size
         self._counted.clear()
-        return [Account(f"moved/{phase}", amount, "bytes") for phase, amount in moved.items()]
+        return [Account(name, amount, "bytes") for name, amount in moved.items()]
 
     def works(self) -> tuple[Work, ...]:
         """The work executed since the last call of `accounts`."""

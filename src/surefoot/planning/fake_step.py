@@ -99,7 +99,7 @@ class Tracing:
         self.world = FakeWorld(ranks=ranks, density=recipe.density, gpu=gpu)
         self.layout = layout_of(recipe, ranks=ranks)
         self.kernels = self.world.kernels
-        self.books = Books(kernels=self.kernels, work=work)
+        self.books = Books(kernels=self.kernels, work=work, host_apart=gpu is not None)
         self.script = Script(self.books.phases) if script else None
         if self.script is not None:
             self.books.beside(self.script)

@@ -35,7 +35,7 @@ from surefoot.planning.unrolled_trace import FEWEST, run_few
 from surefoot.recipe.build import build_data, build_evaluation, with_epoch
 from surefoot.recipe.recipe import Recipe
 from surefoot.recipe.sources import has_state
-from surefoot.records.plan import LEFT_OUT, NO_RESUME, Fit, LoaderPace, Plan, RunCost, needed_bytes
+from surefoot.records.plan import LEFT_OUT, NO_RESUME, Fit, HostFit, LoaderPace, Plan, RunCost, needed_bytes
 from surefoot.records.step_time import StepTime
 from surefoot.techniques.adapters import base_parameter_count
 from surefoot.techniques.mesh import layout_of, with_global_batch
@@ -120,6 +120,7 @@ def plan_recipe(
         allocated_bytes=traced.allocated_bytes,
         reserved_bytes=traced.reserved_bytes,
         fit=None if target is None else _fit(target, needed_bytes(traced.reserved_bytes, compiled)),
+        host=_host(traced, cluster(on)) if target is not None and on is not None else None,
         time=seconds,
         cost=cost,
         flops_per_token=_flops_per_token(traced, tokens),
@@ -271,6 +272,13 @@ def _whole_evaluation(recipe: Recipe) -> int:
 def _fit(target: Gpu, reserved: dict[str, int]) -> Fit:
     memory = {"memory_bytes": target.memory_bytes, "context_bytes": CONTEXT_BYTES}
     return Fit.of(target.name, **memory, reserved_bytes=reserved)
+
+
+def _host(traced: Trace, machines: Cluster) -> HostFit | None:
+    """What the ranks of a node keep in host memory. None if that is nothing."""
+    held = max(int(usage.tally.total("host")) for usage in (traced.first, traced.steady))
+    ranks = min(machines.count, machines.per_node)
+    return HostFit(held, ranks, machines.host_bytes) if held else None
 
 
 def _missing(traced: Trace) -> Iterator[str]:

@@ -29,6 +29,7 @@ class Copies:
 
     def __init__(self, model: nn.Module, repeats: Repeats, booked: Books, kernels: AnyKernels) -> None:
         self.model, self.repeats, self.kernels = model, repeats, kernels
+        self._host_apart = booked.host_apart
         self.more = repeats.times - FEW[-1]
         """How many blocks it has beyond those of the longest copy."""
         self.bookings: dict[tuple[str, ...], Any] = {}
@@ -72,7 +73,7 @@ class Copies:
 
     def _books(self, known: list[tuple[torch.UntypedStorage, Noted]], *, work: bool = False) -> tuple[Books, Journal]:
         journal = Journal(self.repeats.split)
-        books = Books(kernels=self.kernels, journal=journal, work=work)
+        books = Books(kernels=self.kernels, journal=journal, work=work, host_apart=self._host_apart)
         for storage, noted in known:
             books.memory.follow(storage, noted)
         return books, journal

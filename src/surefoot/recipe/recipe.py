@@ -34,6 +34,7 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotun
 Nonfinite = Literal["stop", "skip"]
 Identified = Literal["sample", "all"]
 ContextBy = Literal["keys", "heads"]
+Offload = Literal["none", "activations"]
 Reshard = bool | Literal["but-last"]
 ReduceIn = Literal["float32", "bfloat16"]
 Knob = str | int | float | bool | None
@@ -320,6 +321,12 @@ class Recipe:
         "none",
         "The activations that backward computes again: `none`, `selective`, `full`, or what a budget leaves, such as "
         "`budget=0.5` or `budget=2GiB`.",
+        part="update",
+    )
+    offload: Offload = setting(
+        "none",
+        "What waits in the memory of the host: `activations`, which backward needs. See docs/guide/offload.md.",
+        changes="nothing",
         part="update",
     )
     compile: Compile | bool = setting(

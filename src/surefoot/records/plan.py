@@ -47,6 +47,23 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class HostFit:
+    """What the ranks of a node keep in the memory of their host, against its size: 0 if that is not known."""
+
+    rank_bytes: int
+    ranks: int
+    memory_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.rank_bytes * self.ranks
+
+    @property
+    def fits(self) -> bool:
+        return not self.memory_bytes or self.total_bytes <= self.memory_bytes
+
+
+@dataclass(frozen=True)
 class RunCost:
     """The cost of all steps of a run on a cluster. An unknown amount is None.
 
@@ -126,6 +143,8 @@ class Plan(Shown):
     allocated_bytes: dict[str, int] = field(default_factory=dict)
     reserved_bytes: dict[str, int] = field(default_factory=dict)
     fit: Fit | None = None
+    host: HostFit | None = None
+    """What waits in host memory, if that is apart from the device's."""
     time: StepTime | None = None
     cost: RunCost | None = None
     flops_per_token: dict[str, float] = field(default_factory=dict)

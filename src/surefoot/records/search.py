@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from surefoot.records.step_time import Interval
 
+HOST = "host memory"
+"""The limit of what all ranks of a node keep in the memory of their host."""
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -68,8 +71,8 @@ class Trial:
 
     @property
     def fits(self) -> bool:
-        """Whether it stays within the memory limit."""
-        return all(limit.holds for limit in self.limits if limit.name == "memory")
+        """Whether it stays within the memory of its device and of the host."""
+        return all(limit.holds for limit in self.limits if limit.name in ("memory", HOST))
 
     @property
     def holds(self) -> bool:

@@ -44,6 +44,10 @@ class Timeline:
     """The index of the peak's moment."""
 
 
+TRANSFERS = ("to_host", "to_device")
+"""Operators of `Work` that copy between the device and the memory of its host."""
+
+
 @dataclass(frozen=True)
 class Work:
     """Calls of one operator in one place, all of the same size.

@@ -26,6 +26,7 @@ ACCOUNTS = {
     "unsharded-gradients": "#6e4a24",
     "inputs": "#88aa66",
     "activations": "#ee8844",
+    "offloaded": "#c9a37c",
     "temporary": "#cc5566",
     "workspace": "#9966aa",
     "communication": "#7d8794",

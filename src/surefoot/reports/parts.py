@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surefoot.records.finding import Finding
-from surefoot.records.plan import Fit
+from surefoot.records.plan import Fit, Plan
 from surefoot.reports.source_lines import changed_line, marked_lines
 from surefoot.units import bytes_text, knobs_text
 
@@ -27,6 +27,17 @@ def fit_text(fit: Fit) -> str:
     """Whether a step fits the device, and by how much."""
     by = bytes_text(abs(fit.memory_bytes - fit.total_bytes))
     return f"fits {fit.device}, {by} to spare" if fit.fits else f"does not fit {fit.device}, {by} too much"
+
+
+def host_text(plan: Plan) -> str:
+    """What waits in host memory, for one rank and for a node. Empty if nothing does."""
+    host = plan.host
+    if host is None:
+        return ""
+    node = f", {bytes_text(host.total_bytes)} for the {host.ranks} ranks of a node" if host.ranks > 1 else ""
+    size = f"of {bytes_text(host.memory_bytes)}" if host.memory_bytes else "the size of the host is not known"
+    each = " for each rank" if host.ranks > 1 else ""
+    return f"{bytes_text(host.rank_bytes)} of pinned memory{each}{node}, {size}"
 
 
 def table_of(*columns: str) -> Table:

@@ -11,7 +11,7 @@ from rich.text import Text
 from surefoot.costs.advice import first_change
 from surefoot.records.plan import Plan, RunCost
 from surefoot.reports.memory_bar import memory_bar
-from surefoot.reports.parts import fit_text
+from surefoot.reports.parts import fit_text, host_text
 from surefoot.reports.plan_io import checkpoint_text, loader_text
 from surefoot.reports.plan_sure import all_assumptions, sure_of
 from surefoot.reports.plan_tables import plan_tables
@@ -45,6 +45,8 @@ def _verdict(plan: Plan) -> RenderableType:
     if fit is None:
         needs = f" takes {bytes_text(plan.steady.peak.peak_bytes)} at the peak of a step"
         return Text.assemble((plan.recipe, "bold"), needs, "" if plan.time else "; add --on h100 for a GPU")
+    if plan.host is not None and not plan.host.fits:
+        return Text.assemble((plan.recipe, "bold"), " ", ("does not fit its host", "bold red"), f": {host_text(plan)}")
     only = " with expandable segments only" if fit.fits and fit.allocator == "expandable" else ""
     most = "up to " if plan.compiled_bytes is not None else ""
     needs = f": it takes {most}{bytes_text(fit.total_bytes)} of {bytes_text(fit.memory_bytes)}{_decided_before(plan)}"
@@ -89,6 +91,7 @@ def _answers(plan: Plan, *, more: str) -> RenderableType:
     table.add_column()
     for label, answer in (
         ("memory", _memory(plan)),
+        ("host", host_text(plan)),
         ("step", _step(plan)),
         ("run", _run(plan)),
         ("data", loader_text(plan)),

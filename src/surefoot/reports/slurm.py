@@ -12,6 +12,7 @@ from surefoot.costs.saving import SHARED_DISK
 from surefoot.errors import WorldError
 from surefoot.hardware.cluster import DEVICES_PER_NODE
 from surefoot.records.plan import Plan
+from surefoot.reports.parts import host_text
 from surefoot.units import counted, seconds_text
 
 START_MINUTES = 15
@@ -73,6 +74,8 @@ def _minutes(plan: Plan) -> int:
     """The limit of time: the longest that four of five such runs take, and the start."""
     if plan.fit is not None and not plan.fit.fits:
         raise WorldError(f"{plan.recipe} does not fit {plan.fit.device}, so there is no job to write: see --fit")
+    if plan.host is not None and not plan.host.fits:
+        raise WorldError(f"{plan.recipe} does not fit its host, so there is no job to write: {host_text(plan)}")
     if plan.cost is None:
         raise WorldError(
             "the plan does not know how long the run takes, so the job has no limit of time: name GPUs with --on, and "

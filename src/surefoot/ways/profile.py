@@ -172,7 +172,7 @@ class _Timed:
 
 def _booked(recipe: Recipe, world: World, data: _Data) -> tuple[list[Usage], Tally]:
     """Takes three steps with all meters. Returns the usage of the first two, and counts of the second."""
-    with Books() as books:
+    with Books(host_apart=world.device.type != "cpu") as books:
         more = [SyncsMeter(books.phases), MovedMeter(books.phases), BackwardsMeter(books.phases)]
         books.beside(*more)
         step = Step(recipe, world)

@@ -34,6 +34,7 @@ from surefoot.world.fake_operators import FakeOperators, is_small
 from surefoot.world.gpu.as_on import as_on
 from surefoot.world.gpu.target import CPU, Gpu, targets
 from surefoot.world.gpu.workspaces import GpuKernels
+from surefoot.world.host_memory import to_device, to_planned_device
 from surefoot.world.kernels import AnyKernels, Kernels
 from surefoot.world.known_values import READ
 from surefoot.world.library_tables import forget_fake_tables
@@ -127,6 +128,10 @@ class World:
     def finite(self, number: torch.Tensor) -> bool:
         """Whether a number is finite, so that the step may continue."""
         return bool(torch.isfinite(number))
+
+    def from_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor that waited in host memory, on the world's device."""
+        return to_device(tensor, self.device)
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.device)
@@ -270,6 +275,9 @@ class FakeWorld(World):
     def finite(self, number: torch.Tensor) -> bool:
         torch.isfinite(number)  # it allocates here too
         return True
+
+    def from_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        return super().from_host(tensor) if self.gpu is None else to_planned_device(tensor)
 
     def _place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake of a tensor, or a small tensor unchanged. Tensors that share storage still share it."""
