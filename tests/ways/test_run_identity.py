@@ -1,6 +1,7 @@
 """What a run is identified by: its data, its code, its checkpoints and its log. What was changed is refused by name."""
 
 import dataclasses
+import json
 import shutil
 import subprocess
 import sys
@@ -467,6 +468,14 @@ def test_the_log_of_a_finished_run_with_a_row_missing_or_moved_is_refused(change
     assert surefoot.train(recipe(), path=run.path).status == "finished"
     run.log.write_text("".join(change(run.log.read_text().splitlines(keepends=True))))
     with pytest.raises(RunError, match="has no row, or a misplaced one, for"):
+        surefoot.train(recipe(), path=run.path)
+
+
+def test_a_record_that_claims_steps_without_end_is_refused_at_once(tmp_path):
+    run = surefoot.train(recipe(), path=str(tmp_path / "run"))
+    record = Path(run.path) / "run.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "steps": 2**63, "digest": ""}))
+    with pytest.raises(RunError, match="for 9,223,372,036,854,775,80. steps: "):
         surefoot.train(recipe(), path=run.path)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from importlib.metadata import version
+from itertools import chain, islice
 from pathlib import Path
 
 import torch
@@ -149,13 +150,16 @@ def refuse_lost_checkpoints(run: Run, *, left: int) -> None:
 
 def refuse_lost_rows(run: Run, *, upto: int) -> None:
     """Raises if the log lacks a step. Every row up to a checkpoint was on disk before the checkpoint was saved."""
-    missing = sorted(_missing_steps(run, list(read_rows(run.log)) if run.log.exists() else [], upto))
-    if missing:
-        named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+    rows = list(read_rows(run.log)) if run.log.exists() else []
+    missing = sorted((each for each in _missing_steps(run, rows, upto) if each), key=lambda each: each.start)
+    if missing:  # a damaged record may name any number of steps, so they are counted without being listed
+        count = sum(each.stop - each.start for each in missing)
+        first = islice(chain.from_iterable(missing), 5)
+        named = ", ".join(map(str, first)) + (", ..." if count > 5 else "")
         state = (
             "is missing"
             if not run.log.exists()
-            else f"has no row, or a misplaced one, for {counted(len(missing), 'step')}: {named}"
+            else f"has no row, or a misplaced one, for {counted(count, 'step')}: {named}"
         )
         raise RunError(
             f"{run.log} {state}; without it nothing shows what the run was trained on\n"
@@ -163,7 +167,7 @@ def refuse_lost_rows(run: Run, *, upto: int) -> None:
         )
 
 
-def _missing_steps(run: Run, rows: Sequence[LogRow], upto: int) -> Iterator[int]:
+def _missing_steps(run: Run, rows: Sequence[LogRow], upto: int) -> Iterator[range]:
     """The steps that a log lacks. A resume may go back to a checkpoint, but never forward.
 
     Rows that were missing when a change was accepted are not reported again: later rows belong to a new attempt.
@@ -171,10 +175,10 @@ def _missing_steps(run: Run, rows: Sequence[LogRow], upto: int) -> Iterator[int]
     last, attempt = 0, 0
     for row in rows:
         if row.attempt == attempt:
-            yield from range(last + 1, row.step)
+            yield range(last + 1, row.step)
         last, attempt = row.step, row.attempt
     if run.attempt == attempt:
-        yield from range(last + 1, upto + 1)
+        yield range(last + 1, upto + 1)
 
 
 def changes_since(run: Run, recipe: Recipe) -> Iterator[str]:
