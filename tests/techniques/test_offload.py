@@ -14,16 +14,21 @@ from surefoot.errors import RecipeError, WorldError
 from surefoot.hardware import cluster, datasheet
 from surefoot.hardware.host_link import REACHED_SHARE, host_link
 from surefoot.meters import allocator
+from surefoot.planning.fit.search import what_fits
 from surefoot.records.plan import HostFit
 from surefoot.records.search import Budget
 from surefoot.reports.parts import host_text
 from surefoot.reports.slurm import Job, slurm_text
 from surefoot.step import Step
 from surefoot.techniques import offload
+from surefoot.units import bytes_text, seconds_text
 from surefoot.world.world import RealWorld
 from tests.planned_ranks import recipe, taken_by
 from tests.techniques.test_recompute import deep
 from tests.techniques.test_recompute import trained as trained_deep
+
+UNTRIED = ("fused", "compile", "loss_chunks")
+"""What a search on one GPU would try too."""
 
 
 @pytest.fixture
@@ -121,7 +126,7 @@ def test_casts_that_autocast_keeps_of_weights_stay(copied):
     assert copied == [batch.nbytes // 2, batch.nbytes // 2]  # the batch in bfloat16, and the first result
 
 
-def test_a_graph_is_freed_without_the_garbage_collector():
+def test_a_graph_without_a_backward_is_freed_without_the_garbage_collector():
     """A result that is kept by its own node and stays on the device would hold the node."""
     model, batch = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1), nn.Sigmoid()), torch.randn(32, 64)
     gc.collect()
@@ -129,7 +134,7 @@ def test_a_graph_is_freed_without_the_garbage_collector():
     try:
         before = sum(isinstance(each, offload.Waiting) for each in gc.get_objects())
         with RealWorld() as world:
-            step_of(model, batch, world).backward()
+            step_of(model, batch, world)
         assert sum(isinstance(each, offload.Waiting) for each in gc.get_objects()) == before
     finally:
         gc.enable()
@@ -228,3 +233,23 @@ def test_what_is_refused(settings, said):
 def test_tp_is_refused():
     with pytest.raises(RecipeError, match="offload=activations does not work with tp"):
         surefoot.plan(recipe(tp=2, dp_shard=1, offload="activations"), on="2xcpu")
+
+
+def test_a_search_offloads_last_and_says_what_it_costs():
+    made, fixed = recipe(micro_batch_size=512), {"micro_batch_size", "recompute", *UNTRIED}
+    plain, offloaded = (
+        surefoot.plan(dataclasses.replace(made, offload=each), on="h100-sxm", resume=False)
+        for each in ("none", "activations")
+    )
+    between = Budget(memory_bytes=(plain.fit.total_bytes + offloaded.fit.total_bytes) // 2)
+    found = what_fits(made, on="h100-sxm", budget=between, fixed=fixed)
+    fastest = next(answer.trial for answer in found.answers if answer.question == "fastest")
+    assert (fastest.knobs, fastest.memory_bytes) == ({"offload": "activations"}, offloaded.fit.total_bytes)
+    (said,) = (note for note in found.notes if note.startswith("offload=activations was tried last"))
+    assert f"{bytes_text(offloaded.host.rank_bytes)} of each device wait in host memory" in said
+    assert f"a step of {seconds_text(offloaded.time.seconds)} transfers for " in said
+    assert said.endswith(f"without, it would take {seconds_text(plain.time.seconds)}")
+    enough = what_fits(made, on="h100-sxm", budget=Budget(memory_bytes=plain.fit.total_bytes), fixed=fixed)
+    assert [trial.knobs for trial in enough.trials] == [{}]  # what fits without it is not offloaded
+    kept = what_fits(made, on="h100-sxm", budget=between, fixed={*fixed, "offload"})
+    assert not kept.answers

@@ -12,6 +12,7 @@ On a GPU a margin stays free, for what no plan sees (`Trials.margin`).
 | fastest answer     | `reduce_in=bfloat16`: each is kept if it makes a token faster, or saves memory and costs |
 |                    | no time. With what it saves: a larger micro-batch, and less or selective recomputation   |
 | `tp`               | on several GPUs: 2, 4 and 8 with `loss_parallel`, if ranks wait or nothing else fits     |
+| `offload`          | on GPUs: `activations`, if nothing else fits, with a note on the seconds that it costs   |
 | a count of GPUs    | `Nxh100-sxm`: the smallest power of two that fits and stays within the budget            |
 """
 
@@ -175,7 +176,7 @@ class Searching:
             for name, value in _OPTIONS:
                 if name in _SAVING and self._open(on, name):
                     least = self._try(on, {**least.knobs, name: value}) or least
-            best = least if least.fits else self.tensor_parallel(on, least)
+            best = least if least.fits else self.tensor_parallel(on, least) or self.offloaded(on, least)
             if best is None:
                 self.notes += self._floor(least)
                 return
@@ -215,6 +216,14 @@ class Searching:
                 split = self._try(on, {**plain, "recompute": way, "tp": size, "loss_parallel": True})
                 found = found or (split if split is not None and split.fits else None)
         return found
+
+    def offloaded(self, on: str | None, trial: Trial) -> Trial | None:
+        """A trial whose activations wait in host memory, with a note on what that costs. None if it does not fit."""
+        offloaded = self._try(on, {**trial.knobs, "offload": "activations"}) if self._open(on, "offload") else None
+        if offloaded is None or not offloaded.fits:
+            return None
+        self.notes.append(self.trials.cost_of_offload(trial, offloaded))
+        return offloaded
 
     def _open(self, on: str | None, name: str) -> bool:
         """Whether an option is not set yet and means something here."""

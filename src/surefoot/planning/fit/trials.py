@@ -21,6 +21,7 @@ from surefoot.records.search import Budget, Trial
 from surefoot.step import Step
 from surefoot.techniques.mesh import layout_of, with_global_batch
 from surefoot.techniques.recompute import blocks_of
+from surefoot.units import bytes_text, seconds_text
 from surefoot.world.gpu.target import CPU, targets
 from surefoot.world.world import FakeWorld
 
@@ -61,6 +62,20 @@ class Trials:
         """The share of a step spent waiting for other ranks."""
         time = self.plans[trial.command].time
         return time.bounds.get("communication", 0.0) / time.seconds if time else 0.0
+
+    def cost_of_offload(self, plain: Trial, offloaded: Trial) -> str:
+        """What a setting costs that was taken only because nothing fits without it."""
+        plan = self.plans[offloaded.command]
+        held = bytes_text(plan.host.rank_bytes if plan.host else 0)
+        said = f"offload=activations was tried last, since nothing else that was planned fits: {held} of each device "
+        said += "wait in host memory"
+        if plan.time is None or plain.step_seconds is None:
+            return said
+        moved = plan.time.bounds.get("transfers", 0.0)
+        return (
+            f"{said}, and a step of {seconds_text(plan.time.seconds)} transfers for {seconds_text(moved)} of it; "
+            f"without, it would take {seconds_text(plain.step_seconds)}"
+        )
 
     def limit(self, on: str | None) -> int:
         """The bytes that a step may use on one device."""
