@@ -181,3 +181,13 @@ def attended(kinds: list[tuple[str, bool, int]]) -> dict[tuple[str, bool, int], 
         ]
         found[by, causal, heads] = max((one - other).abs().max().item() for one, other in pairs)
     return found
+
+
+def evaluated(words: list[str], batches: int = 4) -> float:
+    """The held-out loss of a small gpt over this many micro-batches."""
+    recipe = load_recipe("gpt", [*SMALL, *words])
+    with RealWorld() as world:
+        step = Step(recipe, world)
+        loaded = batches_of(recipe, rank=step.layout.data_rank, ranks=step.layout.data_ranks)
+        scores = step.evaluate(world.take(loaded) for _ in range(batches // step.layout.data_ranks))
+        return float(scores.loss)

@@ -208,6 +208,14 @@ def test_ranks_compute_what_one_computes_in_more_layouts(tmp_path):
 
 
 @pytest.mark.sweep
+def test_an_evaluation_counts_the_tokens_of_all_ranks(tmp_path):
+    layouts = {"one": (1, []), "keys": (2, ["cp=2"]), "heads": (2, ["cp=2", "cp_by=heads"])}
+    cases = [Case("tests.techniques.ranks", "evaluated", ranks, (words,)) for ranks, words in layouts.values()]
+    (one,), *many = on_ranks(cases, tmp_path)
+    assert list(chain.from_iterable(many)) == pytest.approx([one] * 4, rel=1e-6)
+
+
+@pytest.mark.sweep
 def test_attention_of_all_kinds_is_that_of_whole_sequences(tmp_path):
     """Causal and not, with as many and with fewer heads of keys, in float64."""
     kinds = [(by, causal, heads) for by in ("keys", "heads") for causal in (True, False) for heads in (4, 2, 1)]
