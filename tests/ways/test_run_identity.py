@@ -475,7 +475,7 @@ def test_a_record_that_claims_steps_without_end_is_refused_at_once(tmp_path):
     run = surefoot.train(recipe(), path=str(tmp_path / "run"))
     record = Path(run.path) / "run.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "steps": 2**63, "digest": ""}))
-    with pytest.raises(RunError, match="for 9,223,372,036,854,775,80. steps: "):
+    with pytest.raises(RunError, match=r"for 9,223,372,036,854,775,80. steps: "):
         surefoot.train(recipe(), path=run.path)
 
 
