@@ -28,7 +28,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from surefoot.errors import RecipeError
 from surefoot.recipe.recipe import Recipe, budget_of
-from surefoot.torch_inside.storages import identity_of
+from surefoot.torch_inside.storages import base_of, identity_of, version_of
 from surefoot.trees import plain, tensors_in
 from surefoot.world.host_memory import to_host
 from surefoot.world.world import World
@@ -99,7 +99,7 @@ class Activations:
         if self._stays(tensor):
             return tensor.detach()  # a result itself would hold the node that keeps it, which would never be freed
         storage = tensor.untyped_storage()
-        key = identity_of(storage), tensor._version, tensor.dtype
+        key = identity_of(storage), version_of(tensor), tensor.dtype
         of, kept = self._copies.get(key, (None, None))
         waiting = kept() if of is not None and of() is not None else None
         if waiting is None:
@@ -149,8 +149,7 @@ def _whole(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
 
 def _is_cast(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a trained parameter in another number format, or a view of it."""
-    base = tensor if tensor._base is None else tensor._base
-    node = base.grad_fn
+    node = base_of(tensor).grad_fn
     if node is None or node.name() != "ToCopyBackward0":
         return False
     return all(of is not None and of.name().endswith("AccumulateGrad") for of, _ in node.next_functions)

@@ -13,3 +13,13 @@ def identity_of(storage: torch.UntypedStorage) -> int:
 def holders_of(storage: torch.UntypedStorage) -> int:
     """How many tensors and other holders refer to a storage."""
     return torch._C._storage_Use_Count(storage._cdata)
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that a view was made of; a tensor itself, if it is no view."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How often a tensor's memory was written in place."""
+    return tensor._version
