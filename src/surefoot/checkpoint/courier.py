@@ -117,8 +117,8 @@ class Orders:
     @cached_property
     def _yield_to_training(self) -> None:
         """Sets the lowest priority, from the first copy on. Before that, the trainer waits for the answers."""
-        if hasattr(os, "nice"):
-            os.nice(19)
+        if hasattr(os, "setpriority"):
+            os.setpriority(os.PRIO_PROCESS, 0, 19)
 
     def look(self) -> Any:
         return self._copier.look()
