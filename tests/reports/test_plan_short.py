@@ -8,13 +8,13 @@ import pytest
 
 import surefoot
 from surefoot.costs.advice import first_change
-from surefoot.records.plan import LEFT_OUT, Fit, Plan
+from surefoot.records.plan import LEFT_OUT, Fit, HostFit, Plan
 from surefoot.records.tally import Account, Tally
 from surefoot.records.usage import Holding, Peak, Usage
 from surefoot.reports.console import as_text
 from surefoot.reports.memory_bar import WIDTH, memory_bar
 from surefoot.reports.plan import plan_text
-from surefoot.reports.plan_sure import ON_CPU, ON_GPU
+from surefoot.reports.plan_sure import CUT, OFFLOADED, ON_CPU, ON_GPU, sure_of
 from surefoot.units import money_estimate, seconds_estimate
 
 MEASURED = Path(__file__).parents[2] / "docs" / "measured"
@@ -147,3 +147,17 @@ def test_how_sure_it_is_quotes_what_was_measured():
     assert "332 of 333" in ON_CPU
     rows, median = re.search(r"\*\*Held out: (\d+) rows, median ([\d.]+%)", gpu).groups()
     assert f"median error {median} in {rows} published runs" in ON_GPU
+
+
+def test_a_step_unlike_those_that_were_compared_is_said_to_take_longer(llama):
+    assert "4 of 5 like steps" in sure_of(llama)
+    cut = replace(llama, layout="dp_shard=4 cp=2", host=HostFit(1, 8, 0))
+    assert sure_of(cut).endswith(f"time: may take longer than the interval says: {CUT}; {OFFLOADED}")
+
+
+def test_the_figures_of_cut_tokens_are_those_that_were_measured():
+    text = (MEASURED / "public-runs.md").read_text(encoding="utf-8").partition("## Context parallel")[2]
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| tt-") and "cp=" in line]
+    outside = [float(row[7]) for row in rows if row[8].strip() == "no"]
+    told = f"{len(outside)} of {len(rows)} plans of published runs were {min(outside):.0f}% to {max(outside):.0f}%"
+    assert told in CUT
