@@ -1,5 +1,6 @@
 """A run writes into plain files of its own: never through a link, and never into a pipe that nobody reads."""
 
+import json
 import os
 
 import pytest
@@ -59,6 +60,11 @@ def test_what_is_written_whole_replaces_a_link(name, tmp_path):
     write_whole(final, "newer")
     assert (precious.read_text(), final.read_text()) == ("as it was", "newer")
     assert not final.is_symlink()
+
+
+def test_half_a_character_is_written_as_its_escape(tmp_path):
+    write_whole(tmp_path / "run.json", '{"name": "\ud800é"}')
+    assert json.loads((tmp_path / "run.json").read_text(encoding="utf-8")) == {"name": "\ud800é"}
 
 
 def test_the_stacks_of_a_hung_step_are_not_written_through_a_link(tmp_path):

@@ -198,7 +198,8 @@ def write_whole(final: Path, content: str | bytes, *, shared: bool = False) -> N
             with open_new(draft, mode=0o666 if shared else PRIVATE) as file:
                 if not shared and os.name != "nt":
                     os.fchmod(file.fileno(), permissions_of(final))
-                file.write(content.encode() if isinstance(content, str) else content)
+                # Half a character, as a damaged record may hold it, is written as its escape, which JSON reads again.
+                file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, final)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -29,12 +30,18 @@ def cache_numbers(model: torch.nn.Module, *, batch: int, context: int) -> int:
 
 
 def _called(model: torch.nn.Module, tokens: torch.Tensor) -> Any:
+    level = logging.root.manager.disable
+    logging.disable(
+        logging.ERROR
+    )  # torch logs the stack of an operator that has no fake, and the sentence below says it
     try:
         return model(tokens)
     except Exception as error:  # the model's own code
         raise RunError(
             f"the model cannot be called with tokens alone, so it makes no text: {first_line(error)}"
         ) from error
+    finally:
+        logging.disable(level)
 
 
 def numbers_read(model: torch.nn.Module) -> int:
