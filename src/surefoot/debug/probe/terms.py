@@ -23,6 +23,8 @@ MOST = 12
 MOMENTS = (1, 20, 100)
 """Updates before those in which terms are measured; so are those of the last update."""
 OUTSIDE = "parameters outside of modules"
+ROUNDING = 1e-6
+"""The share of a gradient below which a difference of two is rounding."""
 _SUMS = ("AddBackward", "SubBackward")
 _SAME = ("MulBackward", "DivBackward", "NegBackward", "ToCopyBackward", "SqueezeBackward", "ViewBackward")
 """Operations on one number that leave it the same term, if only one of their inputs has a gradient."""
@@ -85,14 +87,13 @@ def _measured(loss: torch.Tensor, modules: dict[str, list[torch.Tensor]], update
     edges = list(_terms(GradientEdge(loss.grad_fn, loss.output_nr)))[:MOST]  # type: ignore[arg-type]
     arriving = torch.autograd.grad(loss, edges, retain_graph=True, allow_unused=True)
     owners = [(name, each) for name, group in modules.items() for each in group]
-    gradients = [
-        _gradient(edge, seed, [each for _, each in owners]) for edge, seed in zip(edges, arriving, strict=True)
-    ]
-    for at, (edge, own) in enumerate(zip(edges, gradients, strict=True)):
+    parameters = [each for _, each in owners]
+    whole = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    for edge, seed in zip(edges, arriving, strict=True):
+        own = _gradient(edge, seed, parameters)  # of one term at a time: each is as large as the model
         squares: dict[str, float] = defaultdict(float)
         for (name, _), each in zip(owners, own, strict=True):
             squares[name] += 0.0 if each is None else float(each.double().square().sum())
-        others = [each for number, each in enumerate(gradients) if number != at]
         name, where = _place(edge)
         yield Term(
             name=name,
@@ -100,7 +101,7 @@ def _measured(loss: torch.Tensor, modules: dict[str, list[torch.Tensor]], update
             update=updates + 1,
             length=sum(squares.values()) ** 0.5,
             modules={name: square**0.5 for name, square in squares.items()},
-            along=_cosine(own, others),
+            along=_cosine(own, whole) if len(edges) > 1 else None,
         )
 
 
@@ -127,16 +128,19 @@ def _terms(edge: GradientEdge) -> Iterator[GradientEdge]:
         yield edge
 
 
-def _cosine(own: list[Any], others: list[list[Any]]) -> float | None:
-    """The cosine between a term's gradient and the sum of the others; None if one of them is zero."""
-    product = first = second = 0.0
-    for number, each in enumerate(own):
-        rest = [other[number] for other in others if other[number] is not None]
-        summed = sum(rest[1:], rest[0]).double() if rest else None
-        first += 0.0 if each is None else float(each.double().square().sum())
-        second += 0.0 if summed is None else float(summed.square().sum())
-        product += 0.0 if each is None or summed is None else float((each.double() * summed).sum())
-    return product / (first * second) ** 0.5 if first and second else None
+def _cosine(own: Sequence[Any], whole: Sequence[Any]) -> float | None:
+    """The cosine between a term's gradient and the rest of the whole; None if one of them is next to nothing."""
+    product = first = second = third = 0.0
+    for each, all_terms in zip(own, whole, strict=True):
+        if all_terms is None:
+            continue
+        total = all_terms.double()
+        mine = torch.zeros_like(total) if each is None else each.double()
+        rest = total - mine
+        first, second = first + float(mine.square().sum()), second + float(rest.square().sum())
+        third, product = third + float(total.square().sum()), product + float((mine * rest).sum())
+    least = ROUNDING**2 * max(first, third)
+    return product / (first * second) ** 0.5 if first > least and second > least else None
 
 
 def _place(edge: GradientEdge) -> tuple[str, str]:
