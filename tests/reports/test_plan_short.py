@@ -14,7 +14,7 @@ from surefoot.records.usage import Holding, Peak, Usage
 from surefoot.reports.console import as_text
 from surefoot.reports.memory_bar import WIDTH, memory_bar
 from surefoot.reports.plan import plan_text
-from surefoot.reports.plan_sure import CUT, OFFLOADED, ON_CPU, ON_GPU, sure_of
+from surefoot.reports.plan_sure import CUT, NOT_TIMED, ON_CPU, ON_GPU, sure_of
 from surefoot.units import money_estimate, seconds_estimate
 
 MEASURED = Path(__file__).parents[2] / "docs" / "measured"
@@ -152,7 +152,7 @@ def test_how_sure_it_is_quotes_what_was_measured():
 def test_a_step_unlike_those_that_were_compared_is_said_to_take_longer(llama):
     assert "4 of 5 like steps" in sure_of(llama)
     cut = replace(llama, layout="dp_shard=4 cp=2", host=HostFit(1, 8, 0))
-    assert sure_of(cut).endswith(f"time: may take longer than the interval says: {CUT}; {OFFLOADED}")
+    assert sure_of(cut).endswith(f"time: may take longer than the interval says: {CUT}; {NOT_TIMED}")
 
 
 def test_the_figures_of_cut_tokens_are_those_that_were_measured():

@@ -31,9 +31,7 @@ def cache_numbers(model: torch.nn.Module, *, batch: int, context: int) -> int:
 
 def _called(model: torch.nn.Module, tokens: torch.Tensor) -> Any:
     level = logging.root.manager.disable
-    logging.disable(
-        logging.ERROR
-    )  # torch logs the stack of an operator that has no fake, and the sentence below says it
+    logging.disable(logging.ERROR)  # torch logs a stack if shapes do not meet; the sentence below says it
     try:
         return model(tokens)
     except Exception as error:  # the model's own code

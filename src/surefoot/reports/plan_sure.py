@@ -16,7 +16,7 @@ OF_SCRIPT = "memory: modelled; no plan of a script was compared with a GPU"
 
 CUT = "with cp, 4 of 6 plans of published runs were 48% to 68% too fast"
 """docs/measured/public-runs.md; a test compares the figures."""
-OFFLOADED = "no step that offloads was timed"
+NOT_TIMED = "no step that offloads was timed"
 
 
 def sure_of(plan: Plan) -> str:
@@ -40,7 +40,7 @@ def _unlike(plan: Plan) -> Iterator[str]:
     if "cp=" in plan.layout:
         yield CUT
     if plan.host is not None:
-        yield OFFLOADED
+        yield NOT_TIMED
 
 
 def all_assumptions(plan: Plan) -> tuple[str, ...]:
